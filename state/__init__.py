@@ -1,0 +1,1 @@
+"""Facts, and where they are kept: one module a concept, one owner a table."""

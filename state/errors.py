@@ -1,0 +1,83 @@
+"""Everything that DevFix raises on purpose.
+
+    DevfixError                   exit 4: what happened, what was kept, what to do
+    ├── Refused                   exit 2: what was asked for is malformed or does not exist
+    │   ├── BadRepository         the folder can't be worked on
+    │   ├── RunNotFound
+    │   ├── StepNotFound
+    │   ├── CallNotFound          no such pending approval
+    │   └── AlreadyDecided        somebody answered first, or the run does not wait
+    ├── RunBusy                   a live attempt holds the run
+    ├── Fenced                    another attempt took the run over; this one's save was refused
+    ├── Unserializable            a value would not come back as it was; names the field
+    ├── DatabaseUnavailable
+    ├── ArtifactMissing           bytes that a checkpoint refers to are gone
+    ├── SandboxUnavailable        no level that the caller allows works on this machine
+    └── EffectRefused             an effect can't be performed as it was approved
+
+The class says what kind of trouble it is, the message is the one sentence that a person reads.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class DevfixError(Exception):
+    """Something went wrong that a person can act on; the message says what was kept and what to do."""
+
+    exit_code: ClassVar[int] = 4
+
+
+class Refused(DevfixError):
+    """What was asked for is malformed or does not exist; nothing was changed."""
+
+    exit_code = 2
+
+
+class BadRepository(Refused):
+    """The folder can't be worked on."""
+
+
+class RunNotFound(Refused):
+    """No run has this id."""
+
+
+class StepNotFound(Refused):
+    """The run has no such step."""
+
+
+class CallNotFound(Refused):
+    """No such pending approval."""
+
+
+class AlreadyDecided(Refused):
+    """Somebody answered first, or the run does not wait any more."""
+
+
+class RunBusy(DevfixError):
+    """A live attempt holds the run."""
+
+
+class Fenced(DevfixError):
+    """Another attempt took the run over; nothing of this save was kept."""
+
+
+class Unserializable(DevfixError):
+    """A value would not come back as it was, so nothing was saved; the message names the field."""
+
+
+class DatabaseUnavailable(DevfixError):
+    """PostgreSQL can't be reached or can't be used."""
+
+
+class ArtifactMissing(DevfixError):
+    """Bytes that a checkpoint refers to are not in the artifact store."""
+
+
+class SandboxUnavailable(DevfixError):
+    """No sandbox level that the caller allows works on this machine."""
+
+
+class EffectRefused(DevfixError):
+    """An effect can't be performed as it was approved; nothing was changed outside."""
