@@ -1,0 +1,151 @@
+"""What a tool is, and the set of tools that a job offers.
+
+A user adds a tool by writing one function::
+
+    @tool(kind="read")
+    async def count_lines(path: str, *, context: ToolContext) -> str:
+        '''Count the lines of a file.'''
+        return str(context.workspace.read(path).count(b"\\n"))
+
+The schema that the model sees comes from the signature and the docstring.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from langchain_core.tools.base import create_schema_from_function
+from langchain_core.utils.function_calling import convert_to_openai_tool
+from pydantic import BaseModel, ConfigDict, JsonValue
+
+if TYPE_CHECKING:
+    from state.artifacts import Artifacts
+    from state.settings import Settings
+    from tools.sandbox import Sandbox
+    from tools.workspace import Workspace
+
+ToolKind = Literal["read", "workspace", "effect"]
+"""read: may be retried freely, leaves nothing behind. workspace: changes the attempt's copy, undone by a
+snapshot. effect: changes the world outside, once, through the ledger."""
+
+Found = Mapping[str, JsonValue] | None
+"""What `verify` answers: the receipt of an effect that happened, or None when it certainly did not."""
+
+
+class ToolResult(BaseModel):
+    """What came of one call."""
+
+    model_config = ConfigDict(frozen=True)
+
+    content: str
+    """What the model reads."""
+    facts: dict[str, JsonValue] = {}
+    """What the job and the person read; never sent to the model."""
+    is_error: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolContext:
+    """What a tool may use; made afresh for each call."""
+
+    run_id: str
+    call_id: str
+    key: str
+    """The idempotency key: the same for each try of this call, in whatever process."""
+    work: Mapping[str, Any]
+    """The job's part of the state, read-only."""
+    workspace: Workspace
+    sandbox: Sandbox
+    artifacts: Artifacts
+    settings: Settings
+
+
+ToolFunction = Callable[..., Awaitable[ToolResult | str]]
+Verify = Callable[[Mapping[str, Any], ToolContext], Awaitable[Found]]
+Bind = Callable[[Mapping[str, Any], ToolContext], Awaitable[Mapping[str, JsonValue]]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tool:
+    """One thing that the agent may do."""
+
+    name: str
+    description: str
+    kind: ToolKind
+    call: ToolFunction
+    arguments: type[BaseModel]
+    gated: bool
+    """A person is asked before each call."""
+    timeout: float
+    """Seconds; the whole call, sandbox included."""
+    verify: Verify | None
+    """Asks the other side whether the effect of this key has happened."""
+    bind: Bind | None
+    """Facts that DevFix fixes when the question is asked (what exactly will be applied), so that the person
+    approves just what will be done. They join the arguments and their digest."""
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The tool in the form that chat models take."""
+        return convert_to_openai_tool(self.arguments)
+
+
+def tool(
+    *,
+    kind: ToolKind,
+    gated: bool | None = None,
+    timeout: float = 60.0,
+    verify: Verify | None = None,
+    bind: Bind | None = None,
+    uncheckable: bool = False,
+) -> Callable[[ToolFunction], Tool]:
+    """Make a tool of an async function whose last, keyword-only parameter is `context: ToolContext`.
+
+    Raises:
+        TypeError: the function takes no `context`, or an effect can neither be verified nor says so.
+    """
+
+    def decorate(function: ToolFunction) -> Tool:
+        name = function.__name__
+        if "context" not in inspect.signature(function).parameters:
+            raise TypeError(f"the tool {name} must take a keyword-only parameter `context: ToolContext`")
+        if kind == "effect" and verify is None and not uncheckable:
+            raise TypeError(f"the effect {name} needs `verify`, or must declare itself `uncheckable=True`")
+        schema = create_schema_from_function(name, function, filter_args=["context"], parse_docstring=False)
+        return Tool(
+            name=name,
+            description=inspect.getdoc(function) or name,
+            kind=kind,
+            call=function,
+            arguments=cast("type[BaseModel]", schema),
+            gated=(kind == "effect") if gated is None else gated,
+            timeout=timeout,
+            verify=verify,
+            bind=bind,
+        )
+
+    return decorate
+
+
+@dataclass(frozen=True)
+class Toolbox:
+    """The tools that a job offers, by name."""
+
+    tools: Mapping[str, Tool] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, tools: Sequence[Tool]) -> Toolbox:
+        """Raises ValueError where two tools share a name."""
+        by_name = {each.name: each for each in tools}
+        if len(by_name) != len(tools):
+            raise ValueError("two tools share a name")
+        return cls(by_name)
+
+    def get(self, name: str) -> Tool | None:
+        return self.tools.get(name)
+
+    def __iter__(self) -> Iterator[Tool]:
+        return iter(self.tools.values())
