@@ -13,6 +13,7 @@
     ├── DatabaseUnavailable
     ├── ArtifactMissing           bytes that a checkpoint refers to are gone
     ├── SandboxUnavailable        no level that the caller allows works on this machine
+    ├── GitFailed                 git is missing, refused, or did not answer in time
     └── EffectRefused             an effect can't be performed as it was approved
 
 The class says what kind of trouble it is, the message is the one sentence that a person reads.
@@ -77,6 +78,10 @@ class ArtifactMissing(DevfixError):
 
 class SandboxUnavailable(DevfixError):
     """No sandbox level that the caller allows works on this machine."""
+
+
+class GitFailed(DevfixError):
+    """Git is missing, refused, or did not answer in time."""
 
 
 class EffectRefused(DevfixError):
