@@ -24,6 +24,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 if TYPE_CHECKING:
     from state.artifacts import Artifacts
     from state.settings import Settings
+    from state.snapshots import Snapshots
     from tools.sandbox import Sandbox
     from tools.workspace import Workspace
 
@@ -55,11 +56,16 @@ class ToolContext:
     call_id: str
     key: str
     """The idempotency key: the same for each try of this call, in whatever process."""
+    bound: Mapping[str, JsonValue] = field(default_factory=dict)
+    """What `bind` fixed for this call when the person was asked."""
     work: Mapping[str, Any]
     """The job's part of the state, read-only."""
+    snapshot: str | None = None
+    """The workspace's content when the call was asked for."""
     workspace: Workspace
     sandbox: Sandbox
     artifacts: Artifacts
+    snapshots: Snapshots
     settings: Settings
 
 

@@ -1,0 +1,237 @@
+"""Approvals: one row a gated call. The rows are the truth; the first answer wins and is used once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal, Protocol
+
+from pydantic import BaseModel, ConfigDict, JsonValue
+
+from state.codec import ExactSerializer
+from state.database import Database
+from state.errors import AlreadyDecided, CallNotFound, Refused
+
+Verdict = Literal["approve", "edit", "reject", "respond"]
+Kind = Literal["call", "escalation"]
+
+_CODEC = ExactSerializer()
+_TIME = "%Y-%m-%d %H:%M:%S %Z"
+
+
+def digest_of(tool: str, arguments: Mapping[str, Any]) -> str:
+    """What an approval and an effect are bound to: the tool with its exact arguments."""
+    text = json.dumps([tool, arguments], sort_keys=True, ensure_ascii=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+class Question(BaseModel):
+    """One thing that a person is asked."""
+
+    model_config = ConfigDict(frozen=True)
+
+    call_id: str
+    kind: Kind = "call"
+    tool: str
+    arguments: dict[str, JsonValue]
+    """What the model asked for."""
+    bound: dict[str, JsonValue] = {}
+    """What DevFix fixed besides: exactly what will be done."""
+    allowed: tuple[Verdict, ...] = ("approve", "edit", "reject", "respond")
+
+    @property
+    def digest(self) -> str:
+        return digest_of(self.tool, {**self.arguments, "bound": self.bound})
+
+
+class Decision(BaseModel):
+    """A person's answer."""
+
+    model_config = ConfigDict(frozen=True)
+
+    type: Verdict
+    message: str | None = None
+    """Why it was rejected, or what the person answers in place of the tool."""
+    arguments: dict[str, JsonValue] | None = None
+    """The edited arguments."""
+
+
+class Approval(BaseModel):
+    """A question with its answer, if there is one."""
+
+    model_config = ConfigDict(frozen=True)
+
+    run_id: str
+    question: Question
+    position: int
+    asked_at: datetime
+    expires_at: datetime
+    decision: Decision | None = None
+    decided_by: str | None = None
+    decided_at: datetime | None = None
+
+    def expired(self, now: datetime) -> bool:
+        return self.decision is None and now >= self.expires_at
+
+
+class Approvals(Protocol):
+    """What every approval store promises."""
+
+    async def ask(self, run_id: str, questions: Sequence[Question], *, ttl_seconds: float) -> list[Approval]:
+        """Put the questions, once each, and give back their rows in the same order, answered ones too.
+
+        Raises EffectRefused-like Refused when a call id is known with other arguments.
+        """
+
+    async def decide(self, run_id: str, call_id: str, decision: Decision, *, by: str) -> Approval:
+        """Record the answer. Raises CallNotFound, AlreadyDecided (who, what, when), Refused (not allowed, late)."""
+
+    async def of(self, run_id: str) -> list[Approval]:
+        """All of a run's questions, oldest first."""
+
+
+def known_or_refused(row: Approval, question: Question) -> Approval:
+    """Raises Refused where a call id comes back with other arguments than the person was shown."""
+    if row.question.digest != question.digest:
+        raise Refused(
+            f"the call {question.call_id} was put to a person with other arguments; its answer does not cover these"
+        )
+    return row
+
+
+def answerable(row: Approval | None, run_id: str, call_id: str, decision: Decision, now: datetime) -> Approval:
+    """The row, if this answer may be given to it now."""
+    if row is None:
+        raise CallNotFound(
+            f"run {run_id[:8]} has no pending approval {call_id}; `devfix show {run_id[:8]}` lists what it waits for"
+        )
+    if row.decision is not None:
+        raise AlreadyDecided(
+            f"{row.decided_by} already decided {call_id}: {row.decision.type}, at {row.decided_at:{_TIME}}; "
+            "nothing was changed"
+        )
+    if row.expired(now):
+        raise AlreadyDecided(
+            f"the approval {call_id} expired at {row.expires_at:{_TIME}}; nothing was changed"
+        )
+    if decision.type not in row.question.allowed:
+        raise Refused(f"{decision.type} is not an answer to {call_id}; it takes {', '.join(row.question.allowed)}")
+    if decision.type == "edit" and decision.arguments is None:
+        raise Refused(f"an edit of {call_id} needs the edited arguments")
+    return row
+
+
+class PostgresApprovals:
+    """Approvals in table `approvals`."""
+
+    def __init__(self, *, database: Database) -> None:
+        self._database = database
+
+    async def ask(self, run_id: str, questions: Sequence[Question], *, ttl_seconds: float) -> list[Approval]:
+        async with self._database.transaction() as connection:
+            for position, question in enumerate(questions):
+                await connection.execute(
+                    "INSERT INTO approvals (run_id, call_id, kind, position, tool, arguments, bound, digest, allowed, "
+                    "expires_at) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, "
+                    "clock_timestamp() + make_interval(secs => %s)) "
+                    "ON CONFLICT (run_id, call_id) DO NOTHING",
+                    (
+                        run_id,
+                        question.call_id,
+                        question.kind,
+                        position,
+                        question.tool,
+                        _CODEC.dumps_typed(question.arguments)[1],
+                        _CODEC.dumps_typed(question.bound)[1],
+                        question.digest,
+                        list(question.allowed),
+                        ttl_seconds,
+                    ),
+                )
+        rows = {row.question.call_id: row for row in await self.of(run_id)}
+        return [known_or_refused(rows[question.call_id], question) for question in questions]
+
+    async def decide(self, run_id: str, call_id: str, decision: Decision, *, by: str) -> Approval:
+        async with self._database.transaction() as connection:
+            cursor = await connection.execute(
+                "SELECT *, clock_timestamp() AS now FROM approvals WHERE run_id = %s AND call_id = %s FOR UPDATE",
+                (run_id, call_id),
+            )
+            row = await cursor.fetchone()
+            answerable(
+                _approval(row) if row else None, run_id, call_id, decision, row["now"] if row else datetime.now(UTC)
+            )
+            cursor = await connection.execute(
+                "UPDATE approvals SET decision = %s, content = %s, decided_by = %s, decided_at = clock_timestamp() "
+                "WHERE run_id = %s AND call_id = %s AND decision IS NULL RETURNING *",
+                (decision.type, _CODEC.dumps_typed(decision.model_dump())[1], by, run_id, call_id),
+            )
+            decided = await cursor.fetchone()
+        if decided is None:  # the row is locked since it was read
+            raise AlreadyDecided(f"somebody else decided {call_id} first; nothing was changed")
+        return _approval(decided)
+
+    async def of(self, run_id: str) -> list[Approval]:
+        async with self._database.transaction() as connection:
+            cursor = await connection.execute(
+                "SELECT * FROM approvals WHERE run_id = %s ORDER BY asked_at, position", (run_id,)
+            )
+            return [_approval(row) for row in await cursor.fetchall()]
+
+
+def _approval(row: Mapping[str, Any]) -> Approval:
+    content = _load(row["content"])
+    question = Question(
+        call_id=row["call_id"],
+        kind=row["kind"],
+        tool=row["tool"],
+        arguments=_load(row["arguments"]),
+        bound=_load(row["bound"]),
+        allowed=tuple(row["allowed"]),
+    )
+    return Approval(
+        run_id=row["run_id"],
+        question=question,
+        position=row["position"],
+        asked_at=row["asked_at"],
+        expires_at=row["expires_at"],
+        decision=None if content is None else Decision.model_validate(content),
+        decided_by=row["decided_by"],
+        decided_at=row["decided_at"],
+    )
+
+
+def _load(data: bytes | None) -> Any:
+    return None if data is None else _CODEC.loads_typed(("devfix", bytes(data)))
+
+
+class MemoryApprovals:
+    """The same promise in one process's memory."""
+
+    def __init__(self) -> None:
+        self._rows: dict[tuple[str, str], Approval] = {}
+
+    async def ask(self, run_id: str, questions: Sequence[Question], *, ttl_seconds: float) -> list[Approval]:
+        now = datetime.now(UTC)
+        for position, question in enumerate(questions):
+            row = Approval(
+                run_id=run_id,
+                question=question,
+                position=position,
+                asked_at=now,
+                expires_at=now + timedelta(seconds=ttl_seconds),
+            )
+            self._rows.setdefault((run_id, question.call_id), row)
+        return [known_or_refused(self._rows[run_id, question.call_id], question) for question in questions]
+
+    async def decide(self, run_id: str, call_id: str, decision: Decision, *, by: str) -> Approval:
+        now = datetime.now(UTC)
+        row = answerable(self._rows.get((run_id, call_id)), run_id, call_id, decision, now)
+        decided = row.model_copy(update={"decision": decision, "decided_by": by, "decided_at": now})
+        self._rows[run_id, call_id] = decided
+        return decided
+
+    async def of(self, run_id: str) -> list[Approval]:
+        return [row for (run, _), row in self._rows.items() if run == run_id]

@@ -1,0 +1,332 @@
+"""LangGraph's PostgreSQL saver, with each save fenced and each superstep in one transaction.
+
+The attempt's epoch travels in `config["configurable"]`. A save that carries one is refused (`Fenced`) unless that
+attempt still holds the run. A save that carries none comes from outside any attempt (`update_state`, a copy): it is
+taken only while nobody holds the run, and raises the epoch so that whoever held it before stays out.
+
+A task's writes are held back until the checkpoint that follows, so that a step is saved whole in one transaction,
+but only where nothing can be lost by it: the writes of a scheduled node (`~__pregel_pull`). Those of a fanned-out
+task, interrupts, errors and resume values go at once, and take what was held back with them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple, cast
+
+import psycopg
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import (
+    WRITES_IDX_MAP,
+    ChannelVersions,
+    Checkpoint,
+    CheckpointMetadata,
+    get_serializable_checkpoint_metadata,
+)
+from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
+from langgraph.checkpoint.serde.types import _DeltaSnapshot
+from psycopg import AsyncCursor
+from psycopg.rows import DictRow, dict_row
+from psycopg.types.json import Jsonb
+
+from state.codec import ExactSerializer
+from state.database import Database
+from state.errors import Fenced, Unserializable
+from state.patience import patiently
+from state.runs import FENCED_SQLSTATE, Runs
+from state.status import standing_of
+
+EPOCH_KEY = "__devfix_epoch"
+"""Where the attempt's number travels; the two underscores keep it out of the saved metadata."""
+
+_PULL = "~__pregel_pull"
+_FLUSH_AFTER_SECONDS = 0.05
+"""A held-back write whose siblings still run is saved by itself after this long."""
+
+
+class _Place(NamedTuple):
+    thread: str
+    namespace: str
+    checkpoint: str
+    epoch: int
+
+
+class _Writes(NamedTuple):
+    task_id: str
+    task_path: str
+    writes: Sequence[tuple[str, Any]]
+
+
+class FencedSaver(AsyncPostgresSaver):
+    """The public saver contract (conformance suite, copy_thread and delete_for_runs included), fenced.
+
+    Raises, from every save: Fenced when another attempt holds the run, RunBusy for a save without an epoch while
+    the run is held, Unserializable for a value that would not come back as it was.
+    """
+
+    def __init__(self, *, database: Database, runs: Runs) -> None:
+        super().__init__(conn=cast("Any", database.pool), serde=ExactSerializer())
+        self._database = database
+        self._runs = runs
+        self._held: defaultdict[_Place, list[_Writes]] = defaultdict(list)
+        self._timers: dict[_Place, asyncio.TimerHandle] = {}
+        self._flushing: dict[_Place, asyncio.Task[None]] = {}
+
+    # -- saving ---------------------------------------------------------------------------------------------------
+
+    async def aput(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        where = config["configurable"]
+        thread, namespace, parent = where["thread_id"], where.get("checkpoint_ns", ""), where.get("checkpoint_id")
+        epoch = await self._epoch(config, thread)
+        held = await self._take_held(_Place(thread, namespace, parent or "", epoch or 0))
+        stored, blobs = self._split(checkpoint, new_versions)
+        rows = [self._blob_row(thread, namespace, name, new_versions[name], value) for name, value in blobs.items()]
+        writes = self._write_rows(thread, namespace, parent or "", held)
+        saved_metadata = Jsonb(get_serializable_checkpoint_metadata(config, metadata))
+
+        async def save(cursor: AsyncCursor[DictRow]) -> None:
+            if writes:
+                await cursor.executemany(self.INSERT_CHECKPOINT_WRITES_SQL, writes)
+            if rows:
+                await cursor.executemany(self.UPSERT_CHECKPOINT_BLOBS_SQL, rows)
+            row = (thread, namespace, checkpoint["id"], parent, Jsonb(stored), saved_metadata)
+            await cursor.execute(self.UPSERT_CHECKPOINTS_SQL, row)
+            if epoch is not None and namespace == "":
+                facts = _step_facts(checkpoint, metadata, held)
+                await cursor.execute(_RECORD_STEP, (thread, epoch, checkpoint["id"], parent, *facts))
+            elif epoch is not None:
+                await cursor.execute("SELECT hold_run(%s, %s)", (thread, epoch))
+
+        await self._save(save)
+        return {"configurable": {"thread_id": thread, "checkpoint_ns": namespace, "checkpoint_id": checkpoint["id"]}}
+
+    async def aput_writes(
+        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
+    ) -> None:
+        where = config["configurable"]
+        thread, namespace, checkpoint = where["thread_id"], where.get("checkpoint_ns", ""), where["checkpoint_id"]
+        if EPOCH_KEY in where and task_path.startswith(_PULL) and not any(w[0] in WRITES_IDX_MAP for w in writes):
+            self._hold_back(
+                _Place(thread, namespace, checkpoint, where[EPOCH_KEY]), _Writes(task_id, task_path, writes)
+            )
+            return
+        epoch = await self._epoch(config, thread)
+        held = await self._take_held(_Place(thread, namespace, checkpoint, epoch or 0))
+        await self._save_writes(thread, namespace, checkpoint, epoch, [*held, _Writes(task_id, task_path, writes)])
+
+    async def _save_writes(
+        self, thread: str, namespace: str, checkpoint: str, epoch: int | None, tasks: Sequence[_Writes]
+    ) -> None:
+        special = [task for task in tasks if all(write[0] in WRITES_IDX_MAP for write in task.writes)]
+        plain = [task for task in tasks if task not in special]
+
+        async def save(cursor: AsyncCursor[DictRow]) -> None:
+            if epoch is not None:
+                await cursor.execute("SELECT hold_run(%s, %s)", (thread, epoch))
+            if plain:
+                rows = self._write_rows(thread, namespace, checkpoint, plain)
+                await cursor.executemany(self.INSERT_CHECKPOINT_WRITES_SQL, rows)
+            if special:
+                rows = self._write_rows(thread, namespace, checkpoint, special)
+                await cursor.executemany(self.UPSERT_CHECKPOINT_WRITES_SQL, rows)
+
+        await self._save(save)
+
+    async def _save(self, body: Callable[[AsyncCursor[DictRow]], Awaitable[None]]) -> None:
+        """One transaction, one round trip. Every row is keyed, so a save whose commit got no answer is repeated."""
+
+        async def once() -> None:
+            async with self._pipelined() as cursor:
+                await body(cursor)
+
+        try:
+            await patiently(once)
+        except psycopg.DatabaseError as error:
+            if error.sqlstate != FENCED_SQLSTATE:
+                raise
+            raise Fenced(
+                "another attempt holds this run now; nothing of this step was saved, and the other attempt goes on"
+            ) from None
+
+    @asynccontextmanager
+    async def _pipelined(self) -> AsyncIterator[AsyncCursor[DictRow]]:
+        async with self._database.connection() as connection, connection.pipeline(), connection.transaction():
+            await connection.execute(self._database.set_search_path)
+            async with connection.cursor(row_factory=dict_row) as cursor:
+                yield cursor
+
+    async def _epoch(self, config: RunnableConfig, thread: str) -> int | None:
+        """The attempt that this save belongs to, or a new one raised for it; None where no run is registered."""
+        epoch = config["configurable"].get(EPOCH_KEY)
+        return epoch if epoch is not None else await self._runs.seize(thread)
+
+    # -- holding back ---------------------------------------------------------------------------------------------
+
+    def _hold_back(self, place: _Place, task: _Writes) -> None:
+        self._held[place].append(task)
+        if place not in self._timers:
+            loop = asyncio.get_running_loop()
+            self._timers[place] = loop.call_later(_FLUSH_AFTER_SECONDS, self._flush_late, place)
+
+    def _pop_held(self, place: _Place) -> list[_Writes]:
+        if timer := self._timers.pop(place, None):
+            timer.cancel()
+        return self._held.pop(place, [])
+
+    async def _take_held(self, place: _Place) -> list[_Writes]:
+        """What is held back here, once a late save that is under way has succeeded; its error is raised here."""
+        held = self._pop_held(place)
+        if task := self._flushing.pop(place, None):
+            await task
+        return held
+
+    def _flush_late(self, place: _Place) -> None:
+        tasks = self._pop_held(place)
+        save = self._save_writes(place.thread, place.namespace, place.checkpoint, place.epoch, tasks)
+        former = self._flushing.get(place)
+
+        async def in_order() -> None:
+            if former is not None:
+                await former
+            await save
+
+        self._flushing[place] = asyncio.create_task(in_order())
+
+    async def finish(self, thread: str, epoch: int) -> None:
+        """End an attempt's buffer: what is still held back is saved while the attempt still holds the run."""
+        for place in [
+            place for place in (*self._held, *self._flushing) if (place.thread, place.epoch) == (thread, epoch)
+        ]:
+            if tasks := await self._take_held(place):
+                await self._save_writes(place.thread, place.namespace, place.checkpoint, epoch, tasks)
+
+    # -- rows -----------------------------------------------------------------------------------------------------
+
+    def _split(self, checkpoint: Checkpoint, new_versions: ChannelVersions) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The checkpoint as its JSON column takes it, and the changed values that need a row of their own."""
+        inline, blobs = {}, {}
+        for name, value in checkpoint["channel_values"].items():
+            if isinstance(value, _DeltaSnapshot):
+                inline[name] = True
+            if _fits_json(value):
+                inline[name] = value
+            elif name in new_versions:
+                blobs[name] = value
+        return {**checkpoint, "channel_values": inline}, blobs
+
+    def _blob_row(self, thread: str, namespace: str, name: str, version: Any, value: Any) -> tuple[Any, ...]:
+        return (thread, namespace, name, version, *self._dump(name, value))
+
+    def _write_rows(
+        self, thread: str, namespace: str, checkpoint: str, tasks: Iterable[_Writes]
+    ) -> list[tuple[Any, ...]]:
+        return [
+            (
+                thread,
+                namespace,
+                checkpoint,
+                task.task_id,
+                task.task_path,
+                WRITES_IDX_MAP.get(channel, index),
+                channel,
+                *self._dump(channel, value),
+            )
+            for task in tasks
+            for index, (channel, value) in enumerate(task.writes)
+        ]
+
+    def _dump(self, channel: str, value: Any) -> tuple[str, bytes]:
+        try:
+            return self.serde.dumps_typed(value)
+        except Unserializable as error:
+            raise Unserializable(f"the state's field {channel} can't be saved: {error}; nothing was saved") from None
+
+    def get_next_version(self, current: Any, channel: None) -> str:
+        """Grows, is unique across forks, and is a third as long as the parent's: each step stores dozens."""
+        number = int(str(current).split(".")[0], 16) + 1 if current is not None else 1
+        return f"{number:08x}.{random.getrandbits(40):010x}"
+
+    # -- the rest of the contract ---------------------------------------------------------------------------------
+
+    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """Copy every checkpoint, value and write under another thread id; the source stays as it is."""
+        await self._runs.seize(target_thread_id)
+        async with self._database.transaction() as connection:
+            for table, columns in _COPIED.items():
+                statement = (
+                    f"INSERT INTO {table} (thread_id, {columns}) SELECT %s, {columns} FROM {table} "  # noqa: S608
+                    "WHERE thread_id = %s ON CONFLICT DO NOTHING"
+                )
+                await connection.execute(statement, (target_thread_id, source_thread_id))
+
+    async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """Delete the checkpoints, with their writes, that carry these (LangGraph server) run ids in their metadata."""
+        async with self._database.transaction() as connection:
+            await connection.execute(
+                "WITH gone AS (DELETE FROM checkpoints WHERE metadata ->> 'run_id' = ANY(%s) "
+                "RETURNING thread_id, checkpoint_ns, checkpoint_id) "
+                "DELETE FROM checkpoint_writes w USING gone WHERE w.thread_id = gone.thread_id "
+                "AND w.checkpoint_ns = gone.checkpoint_ns AND w.checkpoint_id = gone.checkpoint_id",
+                (list(run_ids),),
+            )
+
+    @asynccontextmanager
+    async def _cursor(self, *, pipeline: bool = False) -> AsyncIterator[AsyncCursor[DictRow]]:
+        """The parent's door to the database, for all that it reads and deletes: a transaction in our schema."""
+        async with (
+            self._database.transaction() as connection,
+            connection.cursor(binary=True, row_factory=dict_row) as cursor,
+        ):
+            yield cursor
+
+
+_COPIED: Mapping[str, str] = {
+    "checkpoints": "checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata",
+    "checkpoint_blobs": "checkpoint_ns, channel, version, type, blob",
+    "checkpoint_writes": "checkpoint_ns, checkpoint_id, task_id, idx, channel, type, blob, task_path",
+}
+
+_RECORD_STEP = "SELECT record_step(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
+
+
+def _fits_json(value: Any) -> bool:
+    """Whether PostgreSQL's jsonb gives this primitive back as it was (no NUL, no surrogate, no NaN)."""
+    if value is None or type(value) in (bool, int):
+        return True
+    if type(value) is float:
+        return math.isfinite(value)
+    return type(value) is str and len(value) < 256 and "\0" not in value and value.isprintable()
+
+
+def _step_facts(
+    checkpoint: Checkpoint, metadata: CheckpointMetadata, held: Sequence[_Writes]
+) -> tuple[str, list[str], str, str | None, str | None, float, int]:
+    values = checkpoint["channel_values"]
+    source = metadata.get("source", "loop")
+    standing = standing_of(values.get("status"), values.get("reason"))
+    nodes = sorted({name for name in (_node_of(task.task_path) for task in held) if name}) or [f"__{source}__"]
+    snapshot = values.get("snapshot")
+    return (
+        source,
+        nodes,
+        standing.status,
+        standing.reason,
+        snapshot if isinstance(snapshot, str) else None,
+        float(values.get("cost_usd") or 0),
+        int(values.get("tokens") or 0),
+    )
+
+
+def _node_of(task_path: str) -> str | None:
+    return task_path.split(", ")[1] if task_path.startswith(_PULL) else None

@@ -1,0 +1,223 @@
+"""How values are stored: what is saved is what is loaded, or it is refused before the commit.
+
+LangGraph's own serializer replaces lone surrogates, forgets a class that is nested in another, and answers a
+value that it can't rebuild with its raw data (langgraph #6718, #6970, #7695, #8185). This one keeps text, numbers,
+tuples, enumerations, dataclasses and Pydantic models exactly, leaves the other types that LangGraph knows to
+LangGraph's serializer, and compares what came of it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from collections.abc import Sequence
+from enum import Enum
+from typing import Any, cast
+
+import ormsgpack
+from langchain_core.messages import BaseMessage, message_to_dict, messages_from_dict
+from langgraph.checkpoint.serde.base import SerializerProtocol
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.checkpoint.serde.types import _DeltaSnapshot
+from langgraph.types import Interrupt, Send
+from pydantic import BaseModel
+
+from state.errors import Unserializable
+
+TAG = "devfix"
+
+_TEXT, _INTEGER, _TUPLE, _SEND, _INTERRUPT, _SNAPSHOT, _ENUM, _MODEL, _DATACLASS, _MESSAGE, _FOREIGN = range(11)
+_MAPPING = 11
+
+_EXACT = (
+    ormsgpack.OPT_PASSTHROUGH_DATACLASS
+    | ormsgpack.OPT_PASSTHROUGH_DATETIME
+    | ormsgpack.OPT_PASSTHROUGH_ENUM
+    | ormsgpack.OPT_PASSTHROUGH_UUID
+    | ormsgpack.OPT_PASSTHROUGH_SUBCLASS
+    | ormsgpack.OPT_PASSTHROUGH_TUPLE
+)
+_INT64 = range(-(2**63), 2**64)
+
+
+class ExactSerializer(SerializerProtocol):
+    """LangGraph's serializer protocol with a promise: equal when loaded, or `Unserializable` when saved."""
+
+    def __init__(self) -> None:
+        self._foreign = JsonPlusSerializer(allowed_msgpack_modules=None)
+
+    def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
+        """Raises Unserializable, naming the type, for a value that would not come back equal."""
+        if obj is None:
+            return "null", b""
+        if type(obj) is bytes:
+            return "bytes", obj
+        return TAG, self._pack(obj)
+
+    def loads_typed(self, data: tuple[str, bytes]) -> Any:
+        """Raises Unserializable where a class that the value needs is gone or has changed."""
+        tag, payload = data
+        return self._unpack(payload) if tag == TAG else self._foreign.loads_typed(data)
+
+    def _pack(self, value: Any) -> bytes:
+        try:
+            return ormsgpack.packb(value, default=self._extend, option=_EXACT)
+        except ormsgpack.MsgpackEncodeError:
+            return self._pack_escaped(value)
+
+    def _pack_escaped(self, value: Any) -> bytes:
+        """Again, with the text, numbers and keys that msgpack has no form for wrapped first."""
+        try:
+            return ormsgpack.packb(self._escape(value), default=self._extend, option=_EXACT)
+        except ormsgpack.MsgpackEncodeError as error:
+            where, culprit = self._locate(value)
+            raise Unserializable(f"{where or 'the value'} is {_name(culprit)}: {_reason(error)}") from None
+
+    def _locate(self, value: Any) -> tuple[str, Any]:
+        """The path to the first part that can't be stored, and that part."""
+        items = value.items() if type(value) is dict else enumerate(value) if type(value) is list else ()
+        for key, item in items:
+            try:
+                ormsgpack.packb(self._escape(item), default=self._extend, option=_EXACT)
+            except (ormsgpack.MsgpackEncodeError, Unserializable):
+                deeper, culprit = self._locate(item)
+                return ".".join(filter(None, [str(key), deeper])), culprit
+        return "", value
+
+    def _escape(self, value: Any) -> Any:
+        kind = type(value)
+        if kind is str:
+            return value if _is_utf8(value) else _Escaped(_TEXT, value.encode("utf-8", "surrogatepass"))
+        if kind is int:
+            return value if value in _INT64 else _Escaped(_INTEGER, ormsgpack.packb(str(value)))
+        if kind is list:
+            return [self._escape(item) for item in value]
+        if kind is dict:
+            if all(type(key) is str and _is_utf8(key) for key in value):
+                return {key: self._escape(item) for key, item in value.items()}
+            return _Escaped(_MAPPING, self._pack([list(pair) for pair in value.items()]))
+        return value
+
+    def _unpack(self, payload: bytes) -> Any:
+        return ormsgpack.unpackb(payload, ext_hook=self._revive)
+
+    def _extend(self, value: Any) -> ormsgpack.Ext:
+        match value:
+            case _Escaped(code=code, payload=payload):
+                return ormsgpack.Ext(code, payload)
+            case tuple() if type(value) is tuple:
+                return ormsgpack.Ext(_TUPLE, self._pack(list(value)))
+            case Send():
+                return ormsgpack.Ext(_SEND, self._pack([value.node, value.arg, value.timeout]))
+            case Interrupt():
+                return ormsgpack.Ext(_INTERRUPT, self._pack([value.value, value.id, value.response_schema]))
+            case _DeltaSnapshot():
+                return ormsgpack.Ext(_SNAPSHOT, self._pack(value.value))
+        return self._verified(value)
+
+    def _verified(self, value: Any) -> ormsgpack.Ext:
+        code, payload = self._describe(value)
+        again = self._revive(code, payload)
+        if type(again) is not type(value) or again != value:
+            raise Unserializable("it would not come back equal; use a plain JSON value instead")
+        return ormsgpack.Ext(code, payload)
+
+    def _describe(self, value: Any) -> tuple[int, bytes]:
+        if isinstance(value, Enum):
+            return _ENUM, self._pack([*_address(value), value.value])
+        if isinstance(value, BaseMessage):
+            return _MESSAGE, self._pack(message_to_dict(value))
+        if isinstance(value, BaseModel):
+            return _MODEL, self._pack([*_address(value), dict(value)])
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if field.init}
+            return _DATACLASS, self._pack([*_address(value), fields])
+        return _FOREIGN, self._describe_foreign(value)
+
+    def _describe_foreign(self, value: Any) -> bytes:
+        if isinstance(value, BaseException):
+            return self._pack(["repr", repr(value)])
+        try:
+            return self._pack(list(self._foreign.dumps_typed(value)))
+        except (TypeError, ormsgpack.MsgpackEncodeError):
+            raise Unserializable("no form is known for it; use a plain JSON value instead") from None
+
+    def _revive(self, code: int, payload: bytes) -> Any:
+        if code == _TEXT:
+            return payload.decode("utf-8", "surrogatepass")
+        value = self._unpack(payload)
+        match code:
+            case 1:
+                return int(value)
+            case 2:
+                return tuple(value)
+            case 3:
+                node, arg, timeout = value
+                return Send(node, arg, timeout=timeout)
+            case 4:
+                content, identifier, schema = value
+                return Interrupt(content, identifier, response_schema=schema)
+            case 5:
+                return _DeltaSnapshot(value)
+            case 9:
+                return messages_from_dict([value])[0]
+            case 10:
+                return self._foreign.loads_typed((value[0], value[1]))
+            case 11:
+                return dict(value)
+        return _rebuild(code, value)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Escaped:
+    code: int
+    payload: bytes
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _address(value: Any) -> tuple[str, str]:
+    return type(value).__module__, type(value).__qualname__
+
+
+def _name(value: Any) -> str:
+    return ".".join(("a value of type " + type(value).__module__, type(value).__qualname__))
+
+
+def _reason(error: BaseException) -> str:
+    cause = error.__cause__ or error.__context__
+    return str(cause) if isinstance(cause, Unserializable) else "use a plain JSON value instead"
+
+
+def _find(module: str, qualname: str) -> Any:
+    """The class at this address. Raises Unserializable where this version of the code has none."""
+    try:
+        found: Any = importlib.import_module(module)
+        for part in qualname.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError):
+        raise Unserializable(
+            f"a saved value is a {module}.{qualname}, which this version of the code does not have: it needs "
+            "migration; nothing was changed"
+        ) from None
+    return found
+
+
+def _rebuild(code: int, value: Sequence[Any]) -> Any:
+    module, qualname, content = value
+    kind = _find(module, qualname)
+    try:
+        if code == _MODEL:
+            return cast("type[BaseModel]", kind).model_validate(content)
+        return kind(**content) if code == _DATACLASS else kind(content)
+    except (TypeError, ValueError) as error:
+        raise Unserializable(
+            f"a saved {module}.{qualname} does not fit this version of the class ({error}): it needs migration; "
+            "nothing was changed"
+        ) from None

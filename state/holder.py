@@ -1,0 +1,68 @@
+"""Who holds a run: one process, told apart from every other that ever had its number."""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import socket
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Holder(BaseModel):
+    """A process on a machine; equal only to itself, also after the machine has used its pid again."""
+
+    model_config = ConfigDict(frozen=True)
+
+    host: str
+    boot: str
+    """The machine's boot id: pids and start times mean something within one boot only."""
+    pid: int
+    started: str
+    """The process's start time in clock ticks since boot."""
+    label: str = ""
+    """What the process is, for people: command line, worker, dev server."""
+
+    def __str__(self) -> str:
+        return f"{self.label or 'process'} {self.pid} on {self.host}"
+
+
+def this_process(label: str = "") -> Holder:
+    return Holder(host=socket.gethostname(), boot=_boot(), pid=os.getpid(), started=_started(os.getpid()), label=label)
+
+
+def is_gone(holder: Holder) -> bool | None:
+    """Whether the process has ended; None where that can't be seen from this machine."""
+    if (holder.host, holder.boot) != (socket.gethostname(), _boot()):
+        return None
+    started = _started(holder.pid)
+    return started == "" or started != holder.started
+
+
+def kill(holder: Holder) -> None:
+    """End a frozen process on this machine; one that is already gone, or is not ours to end, is left alone."""
+    if is_gone(holder) is not False or holder.pid == os.getpid():
+        return
+    try:
+        os.kill(holder.pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        return
+
+
+@functools.cache
+def _boot() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _started(pid: int) -> str:
+    """Field 22 of /proc/PID/stat, or "" where there is no such process (a zombie has ended too)."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return "" if fields[0] == "Z" else fields[19]

@@ -1,0 +1,52 @@
+"""Waiting out a database that hung up: a restart, a failover, an idle connection that was dropped."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import psycopg
+
+from state.errors import DatabaseUnavailable
+
+Result = TypeVar("Result")
+
+PATIENCE_SECONDS = 30.0
+_LOST = (psycopg.OperationalError, psycopg.InterfaceError, DatabaseUnavailable)
+
+
+async def patiently(operation: Callable[[], Awaitable[Result]], *, seconds: float = PATIENCE_SECONDS) -> Result:
+    """Do it, and again on a new connection while the database is away.
+
+    The operation must be such that twice is once: when the server hangs up, nobody knows whether it committed.
+
+    Raises:
+        DatabaseUnavailable: the database did not come back in time.
+    """
+    until = time.monotonic() + seconds
+    pause = 0.05
+    while True:
+        try:
+            return await operation()
+        except _LOST as error:
+            if not _is_lost(error):
+                raise
+            if time.monotonic() + pause > until:
+                raise DatabaseUnavailable(
+                    f"the database has been away for {seconds:.0f} s ({_first_line(error)}); everything up to the last "
+                    "saved step is kept: start the database, then `devfix resume`"
+                ) from None
+        await asyncio.sleep(pause)
+        pause = min(pause * 2, 1.0)
+
+
+def _is_lost(error: BaseException) -> bool:
+    """Told apart from an operational error of the statement itself, such as a full disk (class 53)."""
+    state = getattr(error, "sqlstate", None)
+    return state is None or state.startswith(("08", "57P"))
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0]

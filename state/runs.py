@@ -1,0 +1,412 @@
+"""The run registry: one row a run; who holds it, how it stands, and since when."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple, Protocol
+
+from psycopg import AsyncConnection
+from psycopg.rows import DictRow
+from pydantic import BaseModel, ConfigDict, JsonValue
+
+from state.database import Database
+from state.errors import Refused, RunBusy, RunNotFound
+from state.holder import Holder
+from state.status import TERMINAL, Standing, Status, standing_of
+
+FENCED_SQLSTATE = "DF001"
+"""Raised by the functions `hold_run` and `record_step` for whoever is not the run's present attempt."""
+
+
+class Run(BaseModel):
+    """A run as the registry knows it; the saved state knows more."""
+
+    model_config = ConfigDict(frozen=True)
+
+    run_id: str
+    goal: str
+    job: str
+    model: str | None
+    status: Status
+    reason: str | None
+    report: dict[str, JsonValue] | None
+    epoch: int
+    step: int
+    holder: Holder | None
+    cancel_requested_by: str | None
+    parent: str | None
+    branched_at: int | None
+    cost_usd: float
+    tokens: int
+    created_at: datetime
+    updated_at: datetime
+
+    @property
+    def standing(self) -> Standing:
+        return standing_of(self.status, self.reason)
+
+
+class Claim(NamedTuple):
+    """An attempt's hold on a run."""
+
+    epoch: int
+    step: int
+    """The number of the last saved step."""
+    former: Holder | None
+    """Who held the run when its attempt ended without settling; None after an attempt that settled."""
+    standing: Standing
+    """How the run stood before."""
+
+
+class Beat(NamedTuple):
+    """What a heartbeat learns."""
+
+    held: bool
+    """False: another attempt has taken the run over."""
+    cancel_requested_by: str | None
+
+
+class Runs(Protocol):
+    """What every run store promises; the same tests hold each of them to it."""
+
+    async def register(
+        self,
+        run_id: str,
+        *,
+        goal: str = "",
+        job: str = "",
+        model: str | None = None,
+        parent: str | None = None,
+        branched_at: int | None = None,
+    ) -> None:
+        """Make the run known on first sight; a run that is known stays as it is."""
+
+    async def claim(self, run_id: str, holder: Holder) -> Claim:
+        """Hold the run under a new epoch. Raises RunBusy while a live attempt holds it, RunNotFound."""
+
+    async def beat(self, run_id: str, epoch: int) -> Beat:
+        """Say that the attempt lives."""
+
+    async def settle(
+        self, run_id: str, epoch: int, standing: Standing, report: Mapping[str, JsonValue] | None = None
+    ) -> bool:
+        """End the attempt with what came of it; False, and nothing written, when another attempt holds the run."""
+
+    async def seize(self, run_id: str) -> int | None:
+        """Raise the epoch for a save from outside any attempt; None for an unknown run. Raises RunBusy."""
+
+    async def request_cancel(self, run_id: str, by: str) -> Run:
+        """Record a cancel: a live attempt sees it at its next beat, a run that nobody holds is cancelled at once."""
+
+    async def get(self, run_id: str) -> Run:
+        """Raises RunNotFound."""
+
+    async def find(self, prefix: str) -> Run:
+        """The run with this id, unambiguous prefix, or `last`. Raises RunNotFound, Refused if ambiguous."""
+
+    async def newest(self, limit: int = 50) -> Sequence[Run]: ...
+
+
+def lock_key(schema: str, run_id: str, epoch: int) -> int:
+    """The advisory lock of one attempt. Each epoch has its own, so a frozen holder's lock never blocks the next."""
+    digest = hashlib.sha256(f"{schema}\0{run_id}\0{epoch}".encode()).digest()
+    return int.from_bytes(digest[:8], "big", signed=True)
+
+
+_COLUMNS = """
+    run_id, goal, job, model, report, epoch, step, holder, cancel_requested_by, parent, branched_at, cost_usd, tokens,
+    created_at, updated_at,
+    CASE WHEN status = 'running' AND NOT is_alive(lock_key, heartbeat_at, %(lease)s) THEN 'queued' ELSE status END
+        AS status,
+    CASE WHEN status = 'running' AND NOT is_alive(lock_key, heartbeat_at, %(lease)s) THEN 'crashed' ELSE reason END
+        AS reason
+"""
+
+
+class PostgresRuns:
+    """Runs in table `runs`, attempts in table `attempts`."""
+
+    def __init__(self, *, database: Database, lease_seconds: float) -> None:
+        self._database = database
+        self._lease = lease_seconds
+        self._locks: dict[tuple[str, int], int] = {}
+
+    async def register(
+        self,
+        run_id: str,
+        *,
+        goal: str = "",
+        job: str = "",
+        model: str | None = None,
+        parent: str | None = None,
+        branched_at: int | None = None,
+    ) -> None:
+        async with self._database.transaction() as connection:
+            await connection.execute(
+                "INSERT INTO runs (run_id, goal, job, model, parent, branched_at) VALUES (%s, %s, %s, %s, %s, %s) "
+                "ON CONFLICT (run_id) DO NOTHING",
+                (run_id, storable(goal), job, model, parent, branched_at),
+            )
+
+    async def claim(self, run_id: str, holder: Holder) -> Claim:
+        async with self._database.transaction() as connection:
+            row = await self._take(connection, run_id)
+            epoch = row["epoch"] + 1
+            await self._lock(run_id, epoch)
+            await connection.execute(
+                "UPDATE runs SET epoch = %(epoch)s, holder = %(holder)s, lock_key = %(key)s, "
+                "heartbeat_at = clock_timestamp(), updated_at = clock_timestamp(), "
+                "status = CASE WHEN status = ANY(%(terminal)s) THEN status ELSE 'running' END, "
+                "reason = CASE WHEN status = ANY(%(terminal)s) THEN reason END WHERE run_id = %(run)s",
+                {
+                    "epoch": epoch,
+                    "holder": holder.model_dump_json(),
+                    "key": lock_key(self._database.schema, run_id, epoch),
+                    "terminal": sorted(TERMINAL),
+                    "run": run_id,
+                },
+            )
+            await connection.execute(
+                "INSERT INTO attempts (run_id, epoch, holder) VALUES (%s, %s, %s)",
+                (run_id, epoch, holder.model_dump_json()),
+            )
+        former = Holder.model_validate(row["holder"]) if row["holder"] else None
+        return Claim(epoch, row["step"], former, standing_of(row["status"], row["reason"]))
+
+    async def _take(self, connection: AsyncConnection[DictRow], run_id: str) -> DictRow:
+        """The run's row, locked for this transaction, if no live attempt holds it."""
+        cursor = await connection.execute(
+            "SELECT epoch, step, holder, status, reason, is_alive(lock_key, heartbeat_at, %s) AS alive "
+            "FROM runs WHERE run_id = %s FOR UPDATE",
+            (self._lease, run_id),
+        )
+        row = await cursor.fetchone()
+        if row is None:
+            raise RunNotFound(f"there is no run {run_id}; `devfix runs` lists the runs there are")
+        if row["alive"]:
+            raise RunBusy(
+                f"run {run_id[:8]} is held by {Holder.model_validate(row['holder'])} (attempt {row['epoch']}); "
+                "nothing was changed: wait for it, or cancel it with `devfix cancel`"
+            )
+        return row
+
+    async def _lock(self, run_id: str, epoch: int) -> None:
+        async with self._database.direct() as connection:
+            await connection.execute("SELECT pg_advisory_lock(%s)", (lock_key(self._database.schema, run_id, epoch),))
+        self._locks[run_id, epoch] = self._database.direct_generation
+
+    async def _unlock(self, run_id: str, epoch: int) -> None:
+        if self._locks.pop((run_id, epoch), None) != self._database.direct_generation:
+            return
+        async with self._database.direct() as connection:
+            await connection.execute("SELECT pg_advisory_unlock(%s)", (lock_key(self._database.schema, run_id, epoch),))
+
+    async def beat(self, run_id: str, epoch: int) -> Beat:
+        async with self._database.direct() as connection:
+            await connection.execute("SELECT 1")
+        if self._locks.get((run_id, epoch)) != self._database.direct_generation:
+            await self._lock(run_id, epoch)
+        async with self._database.transaction() as connection:
+            cursor = await connection.execute(
+                "UPDATE runs SET heartbeat_at = clock_timestamp() WHERE run_id = %s AND epoch = %s "
+                "RETURNING cancel_requested_by",
+                (run_id, epoch),
+            )
+            row = await cursor.fetchone()
+        return Beat(row is not None, row["cancel_requested_by"] if row else None)
+
+    async def settle(
+        self, run_id: str, epoch: int, standing: Standing, report: Mapping[str, JsonValue] | None = None
+    ) -> bool:
+        async with self._database.transaction() as connection:
+            cursor = await connection.execute(
+                "UPDATE runs SET status = %s, reason = %s, report = coalesce(%s, report), holder = NULL, "
+                "lock_key = NULL, heartbeat_at = NULL, cancel_requested_by = NULL, updated_at = clock_timestamp() "
+                "WHERE run_id = %s AND epoch = %s",
+                (standing.status, standing.reason, _json(report), run_id, epoch),
+            )
+            await connection.execute(
+                "UPDATE attempts SET ended_at = clock_timestamp(), outcome = %s WHERE run_id = %s AND epoch = %s",
+                (str(standing), run_id, epoch),
+            )
+        await self._unlock(run_id, epoch)
+        return cursor.rowcount == 1
+
+    async def seize(self, run_id: str) -> int | None:
+        async with self._database.transaction() as connection:
+            try:
+                row = await self._take(connection, run_id)
+            except RunNotFound:
+                return None
+            await connection.execute("UPDATE runs SET epoch = epoch + 1 WHERE run_id = %s", (run_id,))
+            return int(row["epoch"]) + 1
+
+    async def request_cancel(self, run_id: str, by: str) -> Run:
+        async with self._database.transaction() as connection:
+            cursor = await connection.execute(
+                "UPDATE runs SET cancel_requested_by = %(by)s, updated_at = clock_timestamp(), "
+                "epoch = epoch + CASE WHEN is_alive(lock_key, heartbeat_at, %(lease)s) THEN 0 ELSE 1 END, "
+                "status = CASE WHEN is_alive(lock_key, heartbeat_at, %(lease)s) THEN status ELSE 'cancelled' END, "
+                "reason = CASE WHEN is_alive(lock_key, heartbeat_at, %(lease)s) THEN reason ELSE 'by_person' END "
+                "WHERE run_id = %(run)s AND NOT status = ANY(%(terminal)s)",
+                {"by": by, "lease": self._lease, "run": run_id, "terminal": sorted(TERMINAL)},
+            )
+        run = await self.get(run_id)
+        if cursor.rowcount == 0:
+            raise Refused(f"run {run_id[:8]} has ended ({run.standing}); nothing was changed")
+        return run
+
+    async def get(self, run_id: str) -> Run:
+        rows = await self._select("WHERE run_id = %(run)s", {"run": run_id})
+        if not rows:
+            raise RunNotFound(f"there is no run {run_id}; `devfix runs` lists the runs there are")
+        return rows[0]
+
+    async def find(self, prefix: str) -> Run:
+        if prefix == "last":
+            rows = await self._select("ORDER BY created_at DESC LIMIT 1", {})
+        else:
+            rows = await self._select("WHERE starts_with(run_id, %(prefix)s) LIMIT 2", {"prefix": prefix})
+        return the_one(rows, prefix)
+
+    async def newest(self, limit: int = 50) -> Sequence[Run]:
+        return await self._select("ORDER BY created_at DESC LIMIT %(limit)s", {"limit": limit})
+
+    async def _select(self, where: str, values: Mapping[str, Any]) -> list[Run]:
+        async with self._database.transaction() as connection:
+            cursor = await connection.execute(f"SELECT {_COLUMNS} FROM runs {where}", {**values, "lease": self._lease})  # noqa: S608 - constants of this module
+            rows = await cursor.fetchall()
+        return [Run.model_validate(row) for row in rows]
+
+
+def the_one(rows: Sequence[Run], prefix: str) -> Run:
+    """Raises RunNotFound or, for a prefix that several runs share, Refused."""
+    if not rows or not prefix:
+        raise RunNotFound(f"there is no run {prefix!r}; `devfix runs` lists the runs there are")
+    if len(rows) > 1 and rows[0].run_id != prefix:
+        raise Refused(f"{prefix!r} is the beginning of several runs' ids; give more of it")
+    return rows[0]
+
+
+def storable(text: str) -> str:
+    """Text that a PostgreSQL column and a terminal take: what neither has a form for is shown as `\\ufffd`."""
+    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+
+
+def _json(report: Mapping[str, JsonValue] | None) -> str | None:
+    return None if report is None else storable(json.dumps(report, ensure_ascii=False, default=str))
+
+
+class _Held:
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.alive = False
+
+
+class MemoryRuns:
+    """The same promise in one process's memory, for tests and for walking the core without a database."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, _Held] = {}
+        self._lock = asyncio.Lock()
+
+    async def register(
+        self,
+        run_id: str,
+        *,
+        goal: str = "",
+        job: str = "",
+        model: str | None = None,
+        parent: str | None = None,
+        branched_at: int | None = None,
+    ) -> None:
+        now = datetime.now().astimezone()
+        blank = {"report": None, "epoch": 0, "step": 0, "holder": None, "cancel_requested_by": None}
+        facts = {"goal": goal, "job": job, "model": model, "parent": parent, "branched_at": branched_at}
+        times = {"created_at": now, "updated_at": now}
+        run = Run.model_validate(
+            {
+                "run_id": run_id,
+                "status": "queued",
+                "reason": "new",
+                "cost_usd": 0,
+                "tokens": 0,
+                **blank,
+                **facts,
+                **times,
+            }
+        )
+        self._rows.setdefault(run_id, _Held(run))
+
+    async def claim(self, run_id: str, holder: Holder) -> Claim:
+        row = self._row(run_id)
+        if row.alive:
+            raise RunBusy(f"run {run_id[:8]} is held by {row.run.holder} (attempt {row.run.epoch})")
+        former, before = row.run.holder, row.run.standing
+        standing = before if before.status in TERMINAL else Standing("running")
+        self._change(run_id, epoch=row.run.epoch + 1, holder=holder, status=standing.status, reason=standing.reason)
+        row.alive = True
+        return Claim(row.run.epoch, row.run.step, former, before)
+
+    async def beat(self, run_id: str, epoch: int) -> Beat:
+        row = self._row(run_id)
+        return Beat(row.run.epoch == epoch, row.run.cancel_requested_by if row.run.epoch == epoch else None)
+
+    async def settle(
+        self, run_id: str, epoch: int, standing: Standing, report: Mapping[str, JsonValue] | None = None
+    ) -> bool:
+        row = self._row(run_id)
+        if row.run.epoch != epoch:
+            return False
+        kept = dict(report) if report is not None else row.run.report
+        self._change(
+            run_id, status=standing.status, reason=standing.reason, report=kept, holder=None, cancel_requested_by=None
+        )
+        row.alive = False
+        return True
+
+    async def seize(self, run_id: str) -> int | None:
+        if run_id not in self._rows:
+            return None
+        row = self._row(run_id)
+        if row.alive:
+            raise RunBusy(f"run {run_id[:8]} is held by {row.run.holder} (attempt {row.run.epoch})")
+        self._change(run_id, epoch=row.run.epoch + 1)
+        return row.run.epoch
+
+    async def request_cancel(self, run_id: str, by: str) -> Run:
+        row = self._row(run_id)
+        if row.run.status in TERMINAL:
+            raise Refused(f"run {run_id[:8]} has ended ({row.run.standing}); nothing was changed")
+        self._change(run_id, cancel_requested_by=by)
+        if not row.alive:
+            self._change(run_id, status="cancelled", reason="by_person", epoch=row.run.epoch + 1)
+        return row.run
+
+    async def get(self, run_id: str) -> Run:
+        return self._row(run_id).run
+
+    async def find(self, prefix: str) -> Run:
+        newest = list(await self.newest())
+        matching = newest[:1] if prefix == "last" else [run for run in newest if run.run_id.startswith(prefix)]
+        return the_one(matching, prefix)
+
+    async def newest(self, limit: int = 50) -> Sequence[Run]:
+        return [row.run for row in reversed(self._rows.values())][:limit]
+
+    def lose(self, run_id: str) -> None:
+        """The holder's process dies without a word."""
+        self._row(run_id).alive = False
+
+    def _row(self, run_id: str) -> _Held:
+        if run_id not in self._rows:
+            raise RunNotFound(f"there is no run {run_id}")
+        return self._rows[run_id]
+
+    def _change(self, run_id: str, **fields: object) -> None:
+        row = self._row(run_id)
+        row.run = row.run.model_copy(update={**fields, "updated_at": datetime.now().astimezone()})

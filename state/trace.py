@@ -1,0 +1,120 @@
+"""The trace: each model and tool call, recorded before anything acts on what came of it. Append-only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Literal, Protocol
+
+from pydantic import BaseModel, ConfigDict, JsonValue
+
+from state.codec import ExactSerializer
+from state.database import Database
+from state.patience import patiently
+from state.runs import storable
+
+CallKind = Literal["model", "tool"]
+
+_CODEC = ExactSerializer()
+
+
+class Call(BaseModel):
+    """One call of a model or a tool, with what came of it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    run_id: str
+    epoch: int
+    step: int
+    kind: CallKind
+    name: str
+    """The model that answered, or the tool."""
+    call_id: str
+    request: dict[str, JsonValue]
+    """A model's history is not repeated here at each call: it is in the checkpoints; this names how much of it."""
+    result: dict[str, JsonValue] | None
+    error: str | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cost_usd: float | None = None
+    """None where it is unknown, which is not zero."""
+    started_at: datetime
+    ended_at: datetime
+
+    @property
+    def seconds(self) -> float:
+        return (self.ended_at - self.started_at).total_seconds()
+
+
+class Trace(Protocol):
+    """What every trace promises."""
+
+    async def record(self, call: Call) -> None: ...
+
+    async def of(self, run_id: str) -> list[Call]:
+        """A run's calls, oldest first."""
+
+
+class PostgresTrace:
+    """The trace in table `trace`."""
+
+    def __init__(self, *, database: Database) -> None:
+        self._database = database
+
+    async def record(self, call: Call) -> None:
+        row = (
+            call.run_id,
+            call.epoch,
+            call.step,
+            call.kind,
+            call.name,
+            call.call_id,
+            _dump(call.request),
+            _dump(call.result),
+            None if call.error is None else storable(call.error),
+            call.input_tokens,
+            call.output_tokens,
+            call.cost_usd,
+            call.started_at,
+            call.ended_at,
+        )
+
+        async def once() -> None:
+            async with self._database.transaction() as connection:
+                await connection.execute(
+                    "INSERT INTO trace (run_id, epoch, step, kind, name, call_id, request, result, error, "
+                    "input_tokens, output_tokens, cost_usd, started_at, ended_at) "
+                    "VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
+                    row,
+                )
+
+        await patiently(once)
+
+    async def of(self, run_id: str) -> list[Call]:
+        async with self._database.transaction() as connection:
+            cursor = await connection.execute("SELECT * FROM trace WHERE run_id = %s ORDER BY id", (run_id,))
+            return [_call(row) for row in await cursor.fetchall()]
+
+
+def _dump(value: Mapping[str, JsonValue] | None) -> bytes | None:
+    return None if value is None else _CODEC.dumps_typed(dict(value))[1]
+
+
+def _call(row: Mapping[str, Any]) -> Call:
+    def load(name: str) -> Any:
+        return None if row[name] is None else _CODEC.loads_typed(("devfix", bytes(row[name])))
+
+    return Call.model_validate({**row, "request": load("request"), "result": load("result")})
+
+
+class MemoryTrace:
+    """The same promise in one process's memory."""
+
+    def __init__(self) -> None:
+        self.calls: list[Call] = []
+
+    async def record(self, call: Call) -> None:
+        self.calls.append(call)
+
+    async def of(self, run_id: str) -> list[Call]:
+        return [call for call in self.calls if call.run_id == run_id]
