@@ -1,0 +1,170 @@
+"""The one PostgreSQL: opened lazily, once, by whoever needs it first.
+
+Statements of ours name tables without a schema and run inside `transaction()`. Pooled connections carry no
+session state, so that a transaction-mode pooler may stand in between; what needs a session of its own
+(advisory locks, LISTEN) uses `direct()`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import psycopg
+from psycopg import sql
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
+
+from state import embedded
+from state.connection import OPTIONS, Connection, check, connect, usable
+from state.errors import DatabaseUnavailable
+from state.migrations import migrate, shipped
+from state.settings import Settings
+
+POOL_SECONDS = 15.0
+"""How long a transaction waits for a connection; longer than one attempt to connect takes."""
+
+
+class Database:
+    """The user's PostgreSQL, or the embedded one; migrated, with a pool. Belongs to the event loop that opened it.
+
+    Every method opens it first. All of them raise DatabaseUnavailable, in one sentence, when it can't be
+    reached or used.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.schema = settings.database_schema
+        self.search_path = sql.SQL("set local search_path to {}").format(sql.Identifier(self.schema))
+        """The statement that makes unqualified names ours, until the end of the transaction."""
+        self.direct_generation = 0
+        """Grows with each new direct connection: session locks taken under an older number are gone."""
+        self._settings = settings
+        self._url: str | None = None
+        self._pool: AsyncConnectionPool[Connection] | None = None
+        self._opening = asyncio.Lock()
+        self._direct: Connection | None = None
+        self._direct_use = asyncio.Lock()
+
+    @property
+    def pool(self) -> AsyncConnectionPool[Connection]:
+        """The pool of an opened database."""
+        if self._pool is None:
+            raise RuntimeError("the database is not open")
+        return self._pool
+
+    async def open(self) -> None:
+        """Start the embedded server if no URL is set, migrate, open the pool. Idempotent, safe concurrently."""
+        async with self._opening:
+            if self._pool is None:
+                self._url = self._settings.database_url or await embedded.start(self._settings.home)
+                await self._migrate()
+                self._pool = await self._open_pool(self._url)
+
+    async def close(self) -> None:
+        """Close all connections; the embedded server goes on. The database may be opened again."""
+        async with self._opening:
+            pool, self._pool = self._pool, None
+            direct, self._direct = self._direct, None
+            if direct:
+                await direct.close()
+            if pool:
+                await pool.close()
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[Connection]:
+        """A pooled connection in autocommit mode, for who builds a transaction of his own, `search_path` first."""
+        await self.open()
+        pool = self.pool
+        connection = await self._from(pool)
+        try:
+            yield connection
+        finally:
+            if not usable(connection):
+                await connection.close()
+            await pool.putconn(connection)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Connection]:
+        """One transaction in our schema: commits at the end, rolls back on an exception.
+
+        Opening it costs no round trip: it travels with the first statement, which must be a single one.
+        """
+        async with self.connection() as connection, connection.begin(self.search_path):
+            yield connection
+
+    @asynccontextmanager
+    async def direct(self) -> AsyncIterator[Connection]:
+        """The process's one session of its own, one user at a time; made anew when it broke."""
+        await self.open()
+        async with self._direct_use:
+            if self._direct is None or not await _answers(self._direct):
+                self._direct = await self._connect_directly()
+                self.direct_generation += 1
+            yield self._direct
+
+    async def _migrate(self) -> None:
+        connection = await self._connect()
+        try:
+            await migrate(connection, schema=self.schema, migrations=shipped())
+        except psycopg.Error as error:
+            raise DatabaseUnavailable(f"The database could not be migrated, nothing was changed: {error}") from error
+        finally:
+            await connection.close()
+
+    async def _open_pool(self, url: str) -> AsyncConnectionPool[Connection]:
+        pool = AsyncConnectionPool(
+            url,
+            connection_class=Connection,
+            kwargs=OPTIONS,
+            min_size=1,
+            max_size=self._settings.database_pool_size,
+            timeout=POOL_SECONDS,
+            check=check,
+            open=False,
+        )
+        await pool.open()
+        return pool
+
+    async def _from(self, pool: AsyncConnectionPool[Connection]) -> Connection:
+        try:
+            return await pool.getconn()
+        except PoolTimeout:
+            connection = await self._connect()  # says why, if there is no database any more
+            await connection.close()
+            raise DatabaseUnavailable(
+                f"All {pool.max_size} connections to the database have been in use for {POOL_SECONDS:.0f} seconds;"
+                " raise DEVFIX_DATABASE_POOL_SIZE."
+            ) from None
+
+    async def _connect(self) -> Connection:
+        return await connect(self._url or "", name="DEVFIX_DATABASE_URL")
+
+    async def _connect_directly(self) -> Connection:
+        if url := self._settings.database_direct_url:
+            return await connect(url, name="DEVFIX_DATABASE_DIRECT_URL")
+        connection = await self._connect()
+        if await _goes_through_a_pooler(connection):
+            await connection.close()
+            raise DatabaseUnavailable(
+                "DEVFIX_DATABASE_URL goes through a connection pooler, which loses locks and notifications; set"
+                " DEVFIX_DATABASE_DIRECT_URL to the same database past the pooler."
+            )
+        return connection
+
+
+async def _answers(connection: Connection) -> bool:
+    if not usable(connection):
+        return False
+    try:
+        await check(connection)
+    except psycopg.OperationalError:
+        await connection.close()
+        return False
+    return True
+
+
+async def _goes_through_a_pooler(connection: Connection) -> bool:
+    """The process that greeted us is not the one that answers."""
+    cursor = await connection.execute("select pg_backend_pid() as pid")
+    row = await cursor.fetchone()
+    return row is None or row["pid"] != connection.info.backend_pid

@@ -1,0 +1,85 @@
+"""Fixtures: one embedded server per test session, one freshly migrated database per test."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from itertools import count
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+import psycopg
+import pytest
+
+from state import embedded
+from state.database import Database
+from state.settings import Settings
+
+TEMPLATE = "devfix_template"
+NUMBERS = count(1)
+
+
+def database_named(server_url: str, name: str) -> str:
+    return urlunsplit(urlsplit(server_url)._replace(path=f"/{name}"))
+
+
+@pytest.fixture(scope="session")
+def server_url() -> Iterator[str]:
+    """The URL of an embedded PostgreSQL of this session. It may lose data in a power cut, so that tests are fast."""
+    home = Path(tempfile.mkdtemp(prefix="devfix-test-"))
+    try:
+        url = asyncio.run(embedded.start(home))
+        with psycopg.connect(url, autocommit=True) as connection:
+            for setting in ("fsync", "synchronous_commit", "full_page_writes"):
+                connection.execute(f"alter system set {setting} = off")
+            connection.execute("select pg_reload_conf()")
+        yield url
+    finally:
+        asyncio.run(embedded.stop(home))
+        shutil.rmtree(home)
+
+
+@pytest.fixture(scope="session")
+def template(server_url: str) -> str:
+    """The name of a migrated database, to be copied."""
+
+    async def migrated(url: str) -> None:
+        database = Database(Settings(database_url=url))
+        await database.open()
+        await database.close()
+
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        connection.execute(f"create database {TEMPLATE}")
+    asyncio.run(migrated(database_named(server_url, TEMPLATE)))
+    return TEMPLATE
+
+
+@pytest.fixture
+def empty_database_url(server_url: str) -> Iterator[str]:
+    """The URL of a new database with nothing in it."""
+    yield from _new_database(server_url, "template1")
+
+
+@pytest.fixture
+def database_url(server_url: str, template: str) -> Iterator[str]:
+    """The URL of a new, migrated database."""
+    yield from _new_database(server_url, template)
+
+
+@pytest.fixture
+async def database(database_url: str, tmp_path: Path) -> AsyncIterator[Database]:
+    """A new, migrated database, open."""
+    database = Database(Settings(database_url=database_url, home=tmp_path / "home"))
+    await database.open()
+    yield database
+    await database.close()
+
+
+def _new_database(server_url: str, template: str) -> Iterator[str]:
+    name = f"test_{next(NUMBERS)}"
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        connection.execute(f"create database {name} template {template}")
+        yield database_named(server_url, name)
+        connection.execute(f"drop database {name} with (force)")
