@@ -56,7 +56,8 @@ class Connection(AsyncConnection[DictRow]):
             await opening.enter_async_context(self.pipeline())
             self._opening = opening
             try:
-                async with super().transaction():
+                # Not self.transaction(): in a pipeline that opens two more, which would outlive the opening.
+                async with AsyncTransaction(self):
                     await AsyncCursor(self).execute(setting)
                     yield self
                     await self.opened()
@@ -182,8 +183,7 @@ REASONS = (
     (r"Connection refused", "nothing listens there; start it, or correct the URL."),
     (r"No such file or directory", "no server has its socket there; start it, or correct the URL."),
     (
-        r"(Name or service not known|failed to resolve|nodename nor servname|could not translate host"
-        r"|No address associated|name resolution)",
+        r"Name or service|failed to resolve|nodename nor|could not translate|No address associated|resolution",
         "the host's name is not known.",
     ),
     (r"(timeout expired|timed out)", f"it does not answer within {CONNECT_SECONDS} seconds."),

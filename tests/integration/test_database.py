@@ -29,10 +29,13 @@ async def test_a_transaction_sees_our_schema_and_commits(database: Database) -> 
 
 
 async def test_an_exception_rolls_back_and_leaves_the_connection_usable(database: Database) -> None:
-    with pytest.raises(ZeroDivisionError):
+    async def fail() -> None:
         async with database.transaction() as connection:
             await connection.execute("insert into checkpoint_migrations values (99)")
             raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await fail()
     async with database.transaction() as connection:
         cursor = await connection.execute("select v from checkpoint_migrations where v = 99")
         assert await cursor.fetchone() is None
@@ -62,9 +65,12 @@ async def test_every_way_to_send_a_first_statement_works(database: Database) -> 
     async with database.transaction() as connection, connection.cursor() as cursor:
         await cursor.executemany("insert into checkpoint_migrations values (%s)", [[100], [101]])
         assert cursor.rowcount == 2
-    async with database.transaction() as connection, connection.cursor() as cursor:
-        async with cursor.copy("copy checkpoint_migrations from stdin") as copy:
-            await copy.write_row([102])
+    async with (
+        database.transaction() as connection,
+        connection.cursor() as cursor,
+        cursor.copy("copy checkpoint_migrations from stdin") as copy,
+    ):
+        await copy.write_row([102])
     async with database.transaction() as connection, connection.cursor() as cursor:
         rows = [row async for row in cursor.stream("select v from checkpoint_migrations where v > 99 order by v")]
         assert rows == [{"v": 100}, {"v": 101}, {"v": 102}]
