@@ -145,10 +145,8 @@ async def connect(url: str, *, name: str) -> Connection:
 
 def refuse_malformed(url: str, *, name: str) -> None:
     """libpq takes what follows a stray @, / or : in a password for host or port, and its messages print them."""
-    authority = re.match(r"postgres(?:ql)?://([^?]*)", url)
     try:
-        conninfo_to_dict(url)
-        well_formed = authority is None or (authority[1].count("@") <= 1 and ":" not in _after_host(url))
+        well_formed = _well_formed(url)
     except psycopg.ProgrammingError:
         well_formed = False
     if not well_formed:
@@ -164,9 +162,15 @@ def unavailable(url: str, error: psycopg.OperationalError) -> DatabaseUnavailabl
     return DatabaseUnavailable(f"The database {_place(parts)} can't be used: {_why(error, parts)}")
 
 
-def _after_host(url: str) -> str:
-    """The URL's path: a colon there is the rest of a password that was cut by a slash."""
-    return url.split("?")[0].split("://", 1)[1].partition("/")[2]
+def _well_formed(url: str) -> bool:
+    ports = str(conninfo_to_dict(url).get("port") or "")
+    if not re.fullmatch(r"[\d,]*", ports):
+        return False
+    if not re.match(r"postgres(ql)?://", url):
+        return True
+    # A password cut by a slash leaves its rest in the path; one cut by an @, in the host.
+    authority, _, path = url.split("?")[0].split("://", 1)[1].partition("/")
+    return authority.count("@") <= 1 and not set(path) & set("@:/")
 
 
 def _place(parts: dict[str, Any]) -> str:
