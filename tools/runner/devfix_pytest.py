@@ -1,0 +1,269 @@
+"""The pytest plugin that tells DevFix what each test did. Loaded with `-p devfix_pytest`; inert without its channel.
+
+It never changes how the user's tests run when it only reports. As a server (see devfix_server) it lets the
+process wait just before collection and forks it for each thing to be tried.
+
+Runs inside the sandbox under the user's interpreter: Python 3.8 or newer, standard library and pytest only.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import Any, Dict, Generator, List, Optional
+
+import devfix_server
+import pytest
+from devfix_results import Event, Root
+from devfix_server import Task
+from devfix_spectrum import Spectrum
+
+_MESSAGE_LENGTH = 600
+_FRAMES = 20
+
+
+class Reporter:
+    """Follows one session and sends an event for each thing that happened."""
+
+    def __init__(self, task: Task, root: Root) -> None:
+        self.task = task
+        self.root = root
+        self.spectrum = Spectrum(root) if task.trace else None
+        self.current = None  # type: Optional[str]
+        self.outcomes = {}  # type: Dict[str, Event]
+
+    def send(self, **event: Any) -> None:
+        self.task.send(event)
+
+    def begin(self, test: str) -> None:
+        self.current = test
+        self.send(e="start", id=test)
+        self.task.start_clock(test, self.out_of_time)
+        if self.spectrum:
+            self.spectrum.start()
+
+    def finish(self, test: str) -> None:
+        lines = self.spectrum.stop() if self.spectrum else {}
+        self.task.stop_clock()
+        self.current = None
+        event = self.outcomes.pop(test, None)
+        if event is not None:
+            self.send(e="end", lines=lines, **event)
+            self.task.after(event)
+
+    def out_of_time(self, seconds: float, frame: Any) -> None:
+        """Called from the timer's signal: the test is lost, and with it this process."""
+        lines = self.spectrum.stop() if self.spectrum else {}
+        frames = self.frames_of_stack(frame)
+        error = {"type": "Timeout", "message": "did not end in %.3g s" % seconds, "frames": frames,
+                 "where": frames[-1] if frames else None}  # fmt: skip
+        self.send(e="end", id=self.current, outcome="failed", duration=seconds, error=error, stopped=True, lines=lines)
+        os._exit(0)
+
+    def report(self, report: Any) -> None:
+        event = self.outcomes.setdefault(
+            report.nodeid, {"id": report.nodeid, "outcome": None, "duration": 0.0, "error": None}
+        )
+        event["duration"] += report.duration
+        if report.outcome == "failed":
+            event["outcome"] = "failed" if report.when == "call" else "error"
+            event["error"] = getattr(report, "devfix_error", None) or error_of_report(report)
+        elif report.outcome == "skipped" and event["outcome"] is None:
+            event["outcome"] = "skipped"
+        elif report.when == "call" and event["outcome"] is None:
+            event["outcome"] = "passed"
+
+    def error(self, excinfo: Any) -> Event:
+        frames = self.frames_of_traceback(excinfo.tb, excinfo.value)
+        kind = excinfo.type.__name__
+        return {"type": kind, "message": message_of(excinfo.value), "frames": frames,
+                "where": frames[-1] if frames else None}  # fmt: skip
+
+    def frames_of_traceback(self, traceback: Any, value: Any) -> List[List[Any]]:
+        found = []  # type: List[List[Any]]
+        while traceback is not None:
+            self.keep(found, traceback.tb_frame.f_code.co_filename, traceback.tb_lineno)
+            traceback = traceback.tb_next
+        if isinstance(value, SyntaxError) and value.filename and value.lineno:
+            self.keep(found, value.filename, value.lineno)
+        return found
+
+    def frames_of_stack(self, frame: Any) -> List[List[Any]]:
+        found = []  # type: List[List[Any]]
+        while frame is not None:
+            self.keep(found, frame.f_code.co_filename, frame.f_lineno)
+            frame = frame.f_back
+        return found[::-1]
+
+    def keep(self, found: List[List[Any]], filename: str, number: int) -> None:
+        path = self.root.relative(filename)
+        if path is not None:
+            found.append([path, number])
+            if len(found) > _FRAMES:
+                del found[1]  # a deep recursion: where it began and where it ended are what matters
+
+    def foreign_modules(self) -> List[List[str]]:
+        """Modules with the project's own names that came from somewhere else."""
+        found = []
+        for name in sorted(self.root.top_level_names()):
+            origin = getattr(sys.modules.get(name), "__file__", None)
+            if origin and not os.path.realpath(origin).startswith(self.root.path + os.sep):
+                if not _is_standard(name):
+                    found.append([name, origin])
+        return found
+
+
+def message_of(value: BaseException) -> str:
+    try:
+        text = str(value)
+    except Exception as error:  # noqa: BLE001 - the code under test may break its own errors
+        text = "its message can't be shown: " + type(error).__name__
+    return text[:_MESSAGE_LENGTH]
+
+
+def error_of_report(report: Any) -> Event:
+    """What a report from another process (xdist) still tells."""
+    crash = getattr(report.longrepr, "reprcrash", None)
+    message = crash.message if crash is not None else str(report.longrepr)
+    kind, _, rest = message.partition(":")
+    known = kind.isidentifier()
+    return {"type": kind if known else "", "message": (rest.strip() if known else message)[:_MESSAGE_LENGTH],
+            "frames": [], "where": None}  # fmt: skip
+
+
+def _is_standard(name: str) -> bool:
+    return name in getattr(sys, "stdlib_module_names", sys.builtin_module_names)
+
+
+_setup = devfix_server.take_setup()
+_root = Root(_setup["root"]) if _setup else None
+_server = devfix_server.connect(_setup, _root) if _setup and _root else None
+_reporter = None  # type: Optional[Reporter]
+
+
+def _start(task: Optional[Task]) -> None:
+    global _reporter
+    if task is not None and _root is not None:
+        _reporter = Reporter(task, _root)
+
+
+if _server is not None:
+    _start(_server.before_configuration())
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: Any) -> None:
+    if _server is not None and _server.serves:
+        devfix_server.take_over_options(config)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: Any) -> None:
+    if _server is not None:
+        _start(_server.before_collection(session))
+        if _reporter is not None:
+            _reporter.task.prepare(session)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(session: Any, config: Any, items: List[Any]) -> None:
+    if _reporter is not None:
+        _reporter.task.choose(items)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish(session: Any) -> None:
+    if _reporter is not None:
+        _reporter.send(e="collected", n=len(session.items))
+
+
+def pytest_collectreport(report: Any) -> None:
+    if _reporter is not None and report.failed:
+        error = getattr(report, "devfix_error", None) or error_of_report(report)
+        _reporter.send(e="collect_error", id=report.nodeid, error=error)
+
+
+@pytest.hookimpl(hookwrapper=True, tryfirst=True)
+def pytest_make_collect_report(collector: Any) -> Generator[None, Any, None]:
+    outcome = yield
+    if _reporter is not None and outcome.excinfo is None:
+        report = outcome.get_result()
+        call = getattr(report, "call", None)
+        if report.failed and call is not None and call.excinfo is not None:
+            report.devfix_error = _reporter.error(_cause(call.excinfo))
+
+
+def _cause(excinfo: Any) -> Any:
+    """pytest wraps an import error of a test module in its own CollectError; the cause has the traceback."""
+    inner = excinfo.value.__cause__
+    if inner is None or excinfo.type.__name__ != "CollectError":
+        return excinfo
+    return pytest.ExceptionInfo.from_exc_info((type(inner), inner, inner.__traceback__))
+
+
+def pytest_runtest_logstart(nodeid: str) -> None:
+    if _reporter is not None and _reporter.task.remote:
+        _reporter.begin(nodeid)
+
+
+def pytest_runtest_logfinish(nodeid: str) -> None:
+    if _reporter is not None and _reporter.task.remote:
+        _reporter.finish(nodeid)
+
+
+@pytest.hookimpl(hookwrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: Any) -> Generator[None, Any, None]:
+    if _reporter is None or _reporter.task.remote:
+        yield
+        return
+    _reporter.begin(item.nodeid)
+    yield
+    _reporter.finish(item.nodeid)
+
+
+@pytest.hookimpl(hookwrapper=True, tryfirst=True)
+def pytest_runtest_makereport(item: Any, call: Any) -> Generator[None, Any, None]:
+    outcome = yield
+    if _reporter is not None and call.excinfo is not None and outcome.excinfo is None:
+        report = outcome.get_result()
+        if report.outcome == "failed":
+            report.devfix_error = _reporter.error(call.excinfo)
+
+
+def pytest_runtest_logreport(report: Any) -> None:
+    if _reporter is not None:
+        _reporter.report(report)
+
+
+class Terse:
+    """In the inner loop pytest's own failure report is left out: for a RecursionError alone it takes 0.25 s."""
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_makereport(self, item: Any, call: Any) -> Any:
+        if call.excinfo is None or call.excinfo.errisinstance(_skipping()):
+            return None
+        return pytest.TestReport(
+            nodeid=item.nodeid,
+            location=item.location,
+            keywords={},
+            outcome="failed",
+            longrepr=call.excinfo.type.__name__,
+            when=call.when,
+            duration=getattr(call, "duration", 0.0) or time.time() - call.start,
+        )
+
+
+def _skipping() -> Any:
+    import unittest
+
+    return (pytest.skip.Exception, unittest.SkipTest, pytest.xfail.Exception)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: Any, exitstatus: int) -> None:
+    if _reporter is None:
+        return
+    modules = list(sys.modules) if _reporter.task.trace or _reporter.task.survey else []
+    _reporter.send(e="finish", status=int(exitstatus), foreign=_reporter.foreign_modules(), modules=modules)
+    _reporter.task.end()

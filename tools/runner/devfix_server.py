@@ -1,0 +1,519 @@
+"""A pytest process that waits before collection and forks itself for each thing to be tried.
+
+Starting pytest takes 0.5 to 1.8 s, a fork 5 ms. What matters is *when* to fork: the project's modules must be
+imported late, in the fork, so that a candidate's source takes effect in decorators, closures and `from x import
+y` alike. So the process waits just before collection, when plugins and conftest files are loaded. Where those
+have already imported project modules, it waits earlier, before pytest has read its configuration.
+
+Runs inside the sandbox under the user's interpreter: Python 3.8 or newer, standard library only.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import importlib.util
+import json
+import linecache
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+import time
+import warnings
+from importlib.machinery import SourceFileLoader
+from typing import Any, Callable, Dict, List, Optional, Set, Tuple
+
+from devfix_results import Event, Root, Summary
+
+Edit = Tuple[str, int, int, str]
+"""Path, first byte, byte past the end, new text."""
+
+SETUP = "DEVFIX_RUNNER"
+SHORTEST_LIMIT = 0.5
+"""Seconds of CPU time; no test of a candidate is stopped earlier."""
+CALIBRATION = 6.0
+"""A test may take so many times as long as the slowest one that ended did in the survey."""
+LONGEST_LIMIT = 60.0
+FIRST_TESTS = 10
+"""How many of the failing tests a candidate runs before all the others."""
+
+_EARLY = 77
+_MEMORY = 1536 * 1024 * 1024
+_HANGING_TESTS = 3
+_LATER_HANGS = 1.0
+
+
+def take_setup() -> Optional[Dict[str, Any]]:
+    """The channel's description, taken out of the environment, so that the tests see the user's own."""
+    raw = os.environ.pop(SETUP, None)
+    if raw is None:
+        return None
+    setup = json.loads(raw)  # type: Dict[str, Any]
+    for name, value in setup["restore"].items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+    return setup
+
+
+def connect(setup: Dict[str, Any], root: Root) -> Server:
+    channel = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    channel.connect(setup["socket"])
+    return Server(channel, root, serves=setup["mode"] == "serve", jobs=setup["jobs"])
+
+
+def take_over_options(config: Any) -> None:
+    """Options that would run the tests elsewhere, or stop early, or in another order, do not apply here."""
+    for name, value in (
+        ("numprocesses", None),
+        ("dist", "no"),
+        ("tx", []),
+        ("distload", False),
+        ("maxfail", 0),
+        ("usepdb", False),
+        ("lf", False),
+        ("failedfirst", False),
+        ("newfirst", False),
+        ("stepwise", False),
+        ("no_cov", True),
+    ):
+        if hasattr(config.option, name):
+            setattr(config.option, name, value)
+
+
+class Task:
+    """What this process is to do with its session."""
+
+    def __init__(self, fd: int, *, ids: Optional[List[str]] = None, skip: Optional[Set[str]] = None, limit: float = 0.0,
+                 survey: bool = False, trace: bool = False, forked: bool = True, stop: bool = False) -> None:  # fmt: skip
+        self.fd = fd
+        self.ids = ids
+        self.skip = skip or set()
+        self.limit = limit
+        self.survey = survey
+        self.trace = trace
+        self.forked = forked
+        self.stop = stop
+        self.remote = False
+
+    def send(self, event: Event) -> None:
+        data = (json.dumps(event) + "\n").encode("utf-8", "replace")
+        while data:
+            data = data[os.write(self.fd, data) :]
+
+    def prepare(self, session: Any) -> None:
+        config = session.config
+        self.remote = getattr(config.option, "dist", "no") != "no"
+        if not self.forked:
+            return
+        _stop_capturing(config)
+        if not self.survey:
+            import devfix_pytest
+
+            config.pluginmanager.register(devfix_pytest.Terse(), "devfix_terse")
+        if self.ids is not None:
+            root = str(getattr(config, "rootpath", None) or config.rootdir)
+            config.args = [os.path.join(root, each) for each in self.ids]
+
+    def choose(self, items: List[Any]) -> None:
+        if self.ids is not None or self.skip:
+            wanted = None if self.ids is None else set(self.ids)
+            items[:] = [each for each in items
+                        if each.nodeid not in self.skip and (wanted is None or each.nodeid in wanted)]  # fmt: skip
+
+    def start_clock(self, test: str, expired: Callable[[float, Any], None]) -> None:
+        """Processor time, not wall time: a busy machine must not change what a search finds."""
+        if self.limit:
+            signal.signal(signal.SIGPROF, lambda number, frame: expired(self.limit, frame))
+            signal.setitimer(signal.ITIMER_PROF, self.limit)
+
+    def stop_clock(self) -> None:
+        if self.limit:
+            signal.setitimer(signal.ITIMER_PROF, 0)
+
+    def after(self, event: Event) -> None:
+        if self.stop and event["outcome"] in ("failed", "error"):
+            os._exit(0)
+
+    def end(self) -> None:
+        if self.forked:
+            os._exit(0)
+
+
+def _stop_capturing(config: Any) -> None:
+    """Forks would share the one temporary file of pytest's capture; what they print is not wanted anyhow."""
+    manager = config.pluginmanager.getplugin("capturemanager")
+    if manager is not None:
+        manager.stop_global_capturing()
+        manager._method = "no"
+        manager.start_global_capturing()
+    _silence()
+
+
+def _silence() -> None:
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for fd in (0, 1, 2):
+        os.dup2(nothing, fd)
+    os.close(nothing)
+
+
+class _InChild(Exception):  # noqa: N818 - it is no error: it carries a forked child up to where pytest goes on
+    def __init__(self, task: Task) -> None:
+        super().__init__()
+        self.task = task
+
+
+class _Child:
+    """A fork at work, seen from the server."""
+
+    def __init__(self, pid: int, fd: int, summary: Summary, limit: float) -> None:
+        self.pid = pid
+        self.fd = fd
+        self.summary = summary
+        self.limit = limit
+        self.patience = 2 * limit + 1.5
+        """Seconds of silence; then it waits for something that never comes, and is killed."""
+        self.heard = time.monotonic()
+        self.rest = b""
+        self.killed = False
+
+    def silent_for(self) -> float:
+        return time.monotonic() - self.heard
+
+    def read(self) -> bool:
+        """Take in what came; False at the end."""
+        data = os.read(self.fd, 1 << 16)
+        self.heard = time.monotonic()
+        *lines, self.rest = (self.rest + data).split(b"\n")
+        for line in lines:
+            self.summary.add(json.loads(line.decode("utf-8")))
+        return bool(data)
+
+    def kill(self) -> None:
+        self.killed = True
+        _kill(self.pid)
+
+    def close(self) -> None:
+        """Ends the child and whatever it started."""
+        _kill(self.pid)
+        os.waitpid(self.pid, 0)
+        os.close(self.fd)
+        if self.killed:
+            self.summary.stopped(self.patience)
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass
+
+
+class Server:
+    def __init__(self, channel: socket.socket, root: Root, *, serves: bool, jobs: int) -> None:
+        self.channel = channel
+        self.root = root
+        self.serves = serves
+        self.jobs = jobs
+        self.surveyed = None  # type: Optional[Summary]
+        self.first = []  # type: List[str]
+        self.collecting = 10.0
+        self._waits_late = False
+
+    def send(self, **event: Any) -> None:
+        self.channel.sendall((json.dumps(event) + "\n").encode("utf-8", "replace"))
+
+    def before_configuration(self) -> Optional[Task]:
+        """Waits here, in the first process, until the fork that waits late says that this is too late."""
+        if not self.serves:
+            return Task(self.channel.fileno(), forked=False, survey=True)
+        pid = _fork()
+        if pid == 0:
+            self._waits_late = True
+            return None
+        _, status = os.waitpid(pid, 0)
+        code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
+        if code == _EARLY:
+            return self._serve(early=True)
+        os._exit(code)
+
+    def before_collection(self, session: Any) -> Optional[Task]:
+        if not self._waits_late:
+            return None
+        self._waits_late = False
+        if any(self._is_project(module) for module in list(sys.modules.values())):
+            os._exit(_EARLY)
+        return self._serve(early=False)
+
+    def _is_project(self, module: Any) -> bool:
+        origin = getattr(module, "__file__", None)
+        return isinstance(origin, str) and self.root.source(origin) is not None
+
+    def _serve(self, *, early: bool) -> Task:
+        self.send(e="ready", early=early)
+        try:
+            for line in self.channel.makefile("r", encoding="utf-8"):
+                self._answer(json.loads(line))
+        except _InChild as child:
+            return child.task
+        os._exit(0)
+
+    def _answer(self, request: Dict[str, Any]) -> None:
+        if request["op"] == "survey":
+            self.surveyed = self._survey(request["select"], request["limit"], trace=request["trace"])
+            self.send(e="surveyed", **self.surveyed.as_json())
+            self._preload(self.surveyed.modules)
+        elif request["op"] == "evaluate":
+            self._evaluate(request)
+            self.send(e="done")
+
+    # -- surveys ---------------------------------------------------------------------------------------------
+
+    def _survey(self, select: Optional[List[str]], limit: float, *, trace: bool) -> Summary:
+        """Every test, each within its limit. A test that does not end costs the process: the next goes on."""
+        summary = Summary()
+        hanging = 0
+        while True:
+            before = len(summary.tests)
+            summary.collected = None
+            summary.status = None
+            began = time.monotonic()
+            child = self._fork_child(
+                summary, ids=select, skip=set(summary.tests), limit=limit, survey=True, trace=trace
+            )
+            child.patience += 60.0 if before == 0 else self.collecting
+            self._wait([child])
+            child.close()
+            if before == 0 and summary.tests:
+                self.collecting = 2 * (time.monotonic() - began) + 2
+            if summary.status is None and summary.running is not None:
+                _died(summary)
+            if summary.status is not None or len(summary.tests) == before:
+                return summary
+            hanging += 1
+            if hanging >= _HANGING_TESTS:
+                return summary
+            limit = min(limit, max(_LATER_HANGS, CALIBRATION * summary.longest()))
+
+    # -- candidates ------------------------------------------------------------------------------------------
+
+    def _evaluate(self, request: Dict[str, Any]) -> None:
+        if self.surveyed is None:
+            self.surveyed = self._survey(None, request["limit"], trace=False)
+            self._preload(self.surveyed.modules)
+        failing = [test["id"] for test in self.surveyed.failing()]
+        first = [each for each in request["first"] if each in self.surveyed.tests] or failing
+        limit = max(SHORTEST_LIMIT, min(LONGEST_LIMIT, CALIBRATION * self.surveyed.longest()))
+        self.send(e="baseline", failing=len(failing), tests=len(self.surveyed.tests), limit=limit)
+        if failing:
+            self._try_all(request["candidates"], _spread(first), limit * request["patience"], request["seconds"])
+
+    def _try_all(self, candidates: List[List[Edit]], first: List[str], limit: float, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        waiting = list(enumerate(candidates))[::-1]
+        trials = []  # type: List[_Trial]
+        while trials or (waiting and time.monotonic() < until):
+            while waiting and len(trials) < self.jobs and time.monotonic() < until:
+                trial = self._begin(*waiting.pop(), first=first, limit=limit)
+                if trial is not None:
+                    trials.append(trial)
+            ended = self._wait_any([trial.child for trial in trials])
+            for trial in [each for each in trials if each.child in ended]:
+                trials.remove(trial)
+                trial.child.close()
+                following = self._judge(trial, first, limit)
+                if following is not None:
+                    trials.append(following)
+
+    def _begin(self, index: int, edits: List[Edit], *, first: List[str], limit: float) -> Optional[_Trial]:
+        sources = self._sources(edits)
+        if isinstance(sources, str):
+            self.send(e="candidate", i=index, verdict="invalid", why=sources)
+            return None
+        child = self._fork_child(Summary(), ids=first, limit=limit, sources=sources)
+        return _Trial(index, sources, child, everything=False)
+
+    def _judge(self, trial: _Trial, first: List[str], limit: float) -> Optional[_Trial]:
+        """Says what came of it, or goes on to the whole suite."""
+        summary = trial.child.summary
+        passed = [each for each in first if each in summary.tests and summary.tests[each]["outcome"] == "passed"]
+        if not trial.everything and len(passed) == len(first):
+            child = self._fork_child(Summary(), limit=limit, sources=trial.sources, stop=True)
+            return _Trial(trial.index, trial.sources, child, everything=True)
+        failed = [test["id"] for test in summary.failing()]
+        verdict = "fails"
+        if trial.everything and not failed and summary.status is not None and self._nothing_lost(summary):
+            verdict = "plausible"
+        elif any(test.get("stopped") for test in summary.failing()):
+            verdict = "timeout"
+        fixed = len(first) if trial.everything else len(passed)
+        self.send(e="candidate", i=trial.index, verdict=verdict, passed=fixed, of=len(first), broke=trial.everything,
+                  failed=failed[:2])  # fmt: skip
+        return None
+
+    def _nothing_lost(self, summary: Summary) -> bool:
+        """A candidate that makes tests vanish or be skipped has not passed them."""
+        assert self.surveyed is not None  # noqa: S101 - a candidate is only tried after a survey
+        wanted = set(self.surveyed.ids("passed", "failed", "error"))
+        return wanted <= set(summary.ids("passed")) and not summary.collect_errors
+
+    def _sources(self, edits: List[Edit]) -> Any:
+        """The changed files by absolute path, or the sentence that says why there is no such candidate."""
+        sources = {}  # type: Dict[str, bytes]
+        for path, start, end, text in sorted(edits, key=lambda each: -each[1]):
+            absolute = os.path.join(self.root.path, path)
+            if absolute not in sources:
+                with open(absolute, "rb") as file:
+                    sources[absolute] = file.read()
+            old = sources[absolute]
+            sources[absolute] = old[:start] + text.encode("utf-8", "surrogateescape") + old[end:]
+        for path, source in sources.items():
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    compile(source, path, "exec", dont_inherit=True)
+            except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
+                return "%s: %s" % (type(error).__name__, error)
+        return sources
+
+    # -- forks -----------------------------------------------------------------------------------------------
+
+    def _fork_child(self, summary: Summary, *, limit: float, sources: Optional[Dict[str, bytes]] = None, **task: Any) -> _Child:  # fmt: skip
+        ours, theirs = os.pipe()
+        gc.freeze()
+        pid = _fork()
+        if pid == 0:
+            os.setpgid(0, 0)
+            os.close(ours)
+            self.channel.close()
+            _limit_memory()
+            serve_sources(sources or {})
+            raise _InChild(Task(theirs, limit=limit, **task))
+        try:
+            os.setpgid(pid, pid)
+        except (PermissionError, ProcessLookupError):
+            pass
+        os.close(theirs)
+        child = _Child(pid, ours, summary, limit)
+        child.patience += self.collecting
+        return child
+
+    def _wait(self, children: List[_Child]) -> None:
+        rest = list(children)
+        while rest:
+            for child in self._wait_any(rest):
+                rest.remove(child)
+
+    def _wait_any(self, children: List[_Child]) -> List[_Child]:
+        """Those that have come to an end: by themselves, or killed after their patience."""
+        if not children:
+            return []
+        while True:
+            ready, _, _ = select.select([child.fd for child in children], [], [], 0.25)
+            ended = [child for child in children if child.fd in ready and not child.read()]
+            for child in children:
+                if child not in ended and child.silent_for() > child.patience:
+                    child.kill()
+                    ended.append(child)
+            if ended:
+                return ended
+
+    def _preload(self, modules: List[str]) -> None:
+        """Import what the tests needed from outside the project, so that each fork finds it there."""
+        own = self.root.top_level_names()
+        outside = {}  # type: Dict[str, bool]
+        for name in modules:
+            top = name.split(".")[0]
+            if top not in outside:
+                outside[top] = top not in own and not top.startswith("devfix_") and self._is_outside(top)
+            if name not in sys.modules and outside[top]:
+                _import_quietly(name)
+
+    def _is_outside(self, name: str) -> bool:
+        try:
+            spec = importlib.util.find_spec(name)
+        except (ImportError, ValueError, AttributeError):
+            return False
+        if spec is None or spec.origin is None:
+            return False
+        return spec.origin in ("built-in", "frozen") or self.root.relative(spec.origin) is None
+
+
+class _Trial:
+    """A candidate on its way."""
+
+    def __init__(self, index: int, sources: Dict[str, bytes], child: _Child, *, everything: bool) -> None:
+        self.index = index
+        self.sources = sources
+        self.child = child
+        self.everything = everything
+
+
+def _died(summary: Summary) -> None:
+    error = {"type": "Crash", "message": "the process died", "frames": [], "where": None}
+    summary.add({"e": "end", "id": summary.running, "outcome": "failed", "duration": 0.0, "error": error, "lines": {}})
+
+
+def _spread(ids: List[str]) -> List[str]:
+    """At most FIRST_TESTS of them, from all over the list: neighbours tend to fail for the same reason."""
+    if len(ids) <= FIRST_TESTS:
+        return ids
+    return [ids[index * len(ids) // FIRST_TESTS] for index in range(FIRST_TESTS)]
+
+
+def _fork() -> int:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # threads that a library started; none of them holds a lock of ours
+        return os.fork()
+
+
+def _limit_memory() -> None:
+    """So much more than the process has already: a loop that appends for ever must not take the machine."""
+    with open("/proc/self/statm", encoding="ascii") as file:
+        pages = int(file.read().split()[0])
+    wanted = pages * resource.getpagesize() + _MEMORY
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    for limit in (soft, hard):
+        if limit != resource.RLIM_INFINITY:
+            wanted = min(wanted, limit)
+    resource.setrlimit(resource.RLIMIT_AS, (wanted, hard))
+
+
+def _import_quietly(name: str) -> None:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            importlib.import_module(name)
+    except Exception:  # noqa: BLE001, S110 - only a short cut: what can't be imported now is imported by each fork
+        pass
+
+
+def serve_sources(sources: Dict[str, bytes]) -> None:
+    """From now on these files read as given when they are imported; nothing on the disk changes."""
+    if not sources:
+        return
+    get_data, path_stats = SourceFileLoader.get_data, SourceFileLoader.path_stats
+
+    def changed(path: str) -> Optional[bytes]:
+        return sources.get(os.path.realpath(path)) if path.endswith(".py") else None
+
+    def served_data(self: Any, path: str) -> bytes:
+        source = changed(path)
+        return get_data(self, path) if source is None else source
+
+    def served_stats(self: Any, path: str) -> Any:
+        if changed(path) is not None:
+            raise OSError("no bytecode is kept for a candidate")
+        return path_stats(self, path)
+
+    SourceFileLoader.get_data = served_data  # type: ignore[method-assign]
+    SourceFileLoader.path_stats = served_stats  # type: ignore[method-assign]
+    for path, source in sources.items():
+        text = source.decode("utf-8", "replace")
+        linecache.cache[path] = (len(source), None, text.splitlines(True), path)
