@@ -14,12 +14,14 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from typing import Literal, NamedTuple
-
-FILE, EXECUTABLE, LINK = "100644", "100755", "120000"
-"""Modes as git writes them; it knows no others of a file."""
+from typing import Final, Literal, NamedTuple
 
 Mode = Literal["100644", "100755", "120000"]
+"""As git writes it; it knows no others of a file."""
+
+FILE: Final = "100644"
+EXECUTABLE: Final = "100755"
+LINK: Final = "120000"
 
 _CONTEXT = 3
 _MATCH_LIMIT = 100_000_000

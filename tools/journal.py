@@ -1,0 +1,107 @@
+"""What an interrupted application of a patch left behind, in DevFix's own home: never in a person's folder."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from state.errors import EffectRefused
+
+_PATIENCE = 30.0
+"""Seconds to wait for another process that is writing into the same folder; it takes milliseconds."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """What was begun."""
+
+    todo: list[str]
+    """Paths that did not have the new content when the first call began."""
+    temporaries: dict[str, str]
+    """The new content of a path, put beside it."""
+    made: list[str]
+    """Folders that did not exist."""
+
+
+@dataclass(frozen=True)
+class Journal:
+    """One idempotency key's record, on disk before the first file is touched and removed after the last."""
+
+    home: Path
+    """DevFix's home."""
+    key: str
+
+    @property
+    def mark(self) -> str:
+        """The key in a form that is fit for a file name."""
+        return hashlib.sha256(self.key.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+    def read(self) -> Record | None:
+        try:
+            return Record(**json.loads(self._path.read_text()))
+        except FileNotFoundError:
+            return None
+
+    def write(self, record: Record) -> None:
+        """Raises OSError."""
+        temporary = self._path.with_suffix(".tmp")
+        with temporary.open("w") as file:
+            json.dump(asdict(record), file)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(self._path)
+        _sync_folder(self._folder)
+
+    def remove(self) -> None:
+        with suppress(FileNotFoundError):
+            self._path.unlink()
+
+    @contextmanager
+    def held(self, root: Path) -> Iterator[None]:
+        """Nobody else of this home writes into the folder meanwhile.
+
+        Raises EffectRefused: somebody does, and for long.
+        """
+        self._folder.mkdir(parents=True, exist_ok=True)
+        name = hashlib.sha256(os.fsencode(os.path.realpath(root))).hexdigest()[:16]
+        with (self._folder / f"{name}.lock").open("w") as lock:
+            _wait_for(lock.fileno(), root)
+            yield
+
+    @property
+    def _folder(self) -> Path:
+        return self.home / "patches"
+
+    @property
+    def _path(self) -> Path:
+        return self._folder / f"{self.mark}.json"
+
+
+def _wait_for(lock: int, root: Path) -> None:
+    end = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > end:
+                raise EffectRefused(
+                    f"another DevFix process is writing into {root}; nothing was written: try again later"
+                ) from None
+            time.sleep(0.05)
+        else:
+            return
+
+
+def _sync_folder(folder: Path) -> None:
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
