@@ -26,10 +26,12 @@ from langgraph.checkpoint.base import (
     ChannelVersions,
     Checkpoint,
     CheckpointMetadata,
+    CheckpointTuple,
     get_serializable_checkpoint_metadata,
 )
 from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
-from langgraph.checkpoint.serde.types import _DeltaSnapshot
+from langgraph.checkpoint.postgres.base import _aexecute, _keep_latest, _refuse_delta_threads
+from langgraph.checkpoint.serde.types import TASKS, _DeltaSnapshot
 from psycopg import AsyncCursor
 from psycopg.rows import DictRow, dict_row
 from psycopg.types.json import Jsonb
@@ -70,12 +72,14 @@ class FencedSaver(AsyncPostgresSaver):
     """
 
     def __init__(self, *, database: Database, runs: Runs) -> None:
-        super().__init__(conn=cast("Any", database.pool), serde=ExactSerializer())
+        super().__init__(conn=cast("Any", None), serde=ExactSerializer())
         self._database = database
         self._runs = runs
         self._held: defaultdict[_Place, list[_Writes]] = defaultdict(list)
         self._timers: dict[_Place, asyncio.TimerHandle] = {}
         self._flushing: dict[_Place, asyncio.Task[None]] = {}
+        self._ran: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+        self._fanned: dict[str, tuple[str, set[str]]] = {}
 
     # -- saving ---------------------------------------------------------------------------------------------------
 
@@ -103,7 +107,7 @@ class FencedSaver(AsyncPostgresSaver):
             row = (thread, namespace, checkpoint["id"], parent, Jsonb(stored), saved_metadata)
             await cursor.execute(self.UPSERT_CHECKPOINTS_SQL, row)
             if epoch is not None and namespace == "":
-                facts = _step_facts(checkpoint, metadata, held)
+                facts = _step_facts(checkpoint, metadata, self._nodes(thread, parent, checkpoint))
                 await cursor.execute(_RECORD_STEP, (thread, epoch, checkpoint["id"], parent, *facts))
             elif epoch is not None:
                 await cursor.execute("SELECT hold_run(%s, %s)", (thread, epoch))
@@ -116,6 +120,8 @@ class FencedSaver(AsyncPostgresSaver):
     ) -> None:
         where = config["configurable"]
         thread, namespace, checkpoint = where["thread_id"], where.get("checkpoint_ns", ""), where["checkpoint_id"]
+        if task_path.startswith(_PULL):
+            self._ran[thread, checkpoint].add(task_path.split(", ")[1])
         if EPOCH_KEY in where and task_path.startswith(_PULL) and not any(w[0] in WRITES_IDX_MAP for w in writes):
             self._hold_back(
                 _Place(thread, namespace, checkpoint, where[EPOCH_KEY]), _Writes(task_id, task_path, writes)
@@ -162,7 +168,7 @@ class FencedSaver(AsyncPostgresSaver):
     @asynccontextmanager
     async def _pipelined(self) -> AsyncIterator[AsyncCursor[DictRow]]:
         async with self._database.connection() as connection, connection.pipeline(), connection.transaction():
-            await connection.execute(self._database.set_search_path)
+            await connection.execute(self._database.search_path)
             async with connection.cursor(row_factory=dict_row) as cursor:
                 yield cursor
 
@@ -257,6 +263,23 @@ class FencedSaver(AsyncPostgresSaver):
         number = int(str(current).split(".")[0], 16) + 1 if current is not None else 1
         return f"{number:08x}.{random.getrandbits(40):010x}"
 
+    def _nodes(self, thread: str, parent: str | None, checkpoint: Checkpoint) -> list[str]:
+        """Which nodes this superstep ran; a fanned-out task's path has no name, so its `Send` is remembered."""
+        ran = self._ran.pop((thread, parent or ""), set())
+        sent_at, sent_to = self._fanned.pop(thread, ("", set()))
+        self._remember_sends(thread, checkpoint)
+        return sorted(ran | sent_to if sent_at == parent else ran)
+
+    def _remember_sends(self, thread: str, checkpoint: Checkpoint) -> None:
+        if sends := checkpoint["channel_values"].get(TASKS):
+            self._fanned[thread] = checkpoint["id"], {send.node for send in sends}
+
+    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        found = await super().aget_tuple(config)
+        if found is not None and EPOCH_KEY in config["configurable"]:
+            self._remember_sends(config["configurable"]["thread_id"], found.checkpoint)
+        return found
+
     # -- the rest of the contract ---------------------------------------------------------------------------------
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
@@ -280,6 +303,17 @@ class FencedSaver(AsyncPostgresSaver):
                 "AND w.checkpoint_ns = gone.checkpoint_ns AND w.checkpoint_id = gone.checkpoint_id",
                 (list(run_ids),),
             )
+
+    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """As the parent's, which opens a transaction inside the one that its cursor is in here already."""
+        if strategy != "keep_latest" or isinstance(thread_ids, str):
+            await super().aprune(thread_ids, strategy=strategy)
+            return
+        async with self._cursor() as cursor:
+            await _aexecute(cursor, _refuse_delta_threads([str(thread) for thread in thread_ids]))
+        for thread in thread_ids:
+            async with self._cursor() as cursor:
+                await _aexecute(cursor, _keep_latest(str(thread)))
 
     @asynccontextmanager
     async def _cursor(self, *, pipeline: bool = False) -> AsyncIterator[AsyncCursor[DictRow]]:
@@ -310,15 +344,13 @@ def _fits_json(value: Any) -> bool:
 
 
 def _step_facts(
-    checkpoint: Checkpoint, metadata: CheckpointMetadata, held: Sequence[_Writes]
-) -> tuple[str, list[str], str, str | None, str | None, float, int]:
+    checkpoint: Checkpoint, metadata: CheckpointMetadata, nodes: Sequence[str]
+) -> tuple[str, Sequence[str], str, str | None, str | None, float, int]:
     values = checkpoint["channel_values"]
-    source = metadata.get("source", "loop")
     standing = standing_of(values.get("status"), values.get("reason"))
-    nodes = sorted({name for name in (_node_of(task.task_path) for task in held) if name}) or [f"__{source}__"]
     snapshot = values.get("snapshot")
     return (
-        source,
+        metadata.get("source", "loop"),
         nodes,
         standing.status,
         standing.reason,
@@ -326,7 +358,3 @@ def _step_facts(
         float(values.get("cost_usd") or 0),
         int(values.get("tokens") or 0),
     )
-
-
-def _node_of(task_path: str) -> str | None:
-    return task_path.split(", ")[1] if task_path.startswith(_PULL) else None

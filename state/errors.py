@@ -9,8 +9,10 @@
     │   └── AlreadyDecided        somebody answered first, or the run does not wait
     ├── RunBusy                   a live attempt holds the run
     ├── Fenced                    another attempt took the run over; this one's save was refused
+    ├── InvalidState              a value of the state does not fit its field; names the field
     ├── Unserializable            a value would not come back as it was; names the field
     ├── DatabaseUnavailable
+    ├── ArtifactsUnavailable      the artifact store outside the database can't be reached
     ├── ArtifactMissing           bytes that a checkpoint refers to are gone
     ├── SandboxUnavailable        no level that the caller allows works on this machine
     ├── GitFailed                 git is missing, refused, or did not answer in time
@@ -64,12 +66,20 @@ class Fenced(DevfixError):
     """Another attempt took the run over; nothing of this save was kept."""
 
 
+class InvalidState(DevfixError):
+    """A value of the state does not fit its field; the message names the field."""
+
+
 class Unserializable(DevfixError):
     """A value would not come back as it was, so nothing was saved; the message names the field."""
 
 
 class DatabaseUnavailable(DevfixError):
     """PostgreSQL can't be reached or can't be used."""
+
+
+class ArtifactsUnavailable(DevfixError):
+    """The artifact store outside the database can't be reached or can't be used."""
 
 
 class ArtifactMissing(DevfixError):

@@ -70,6 +70,14 @@ class Beat(NamedTuple):
     cancel_requested_by: str | None
 
 
+class Former(NamedTuple):
+    """An earlier attempt, as far as it is known."""
+
+    holder: Holder
+    ended: bool
+    """It settled: its process did nothing more for the run after that."""
+
+
 class Runs(Protocol):
     """What every run store promises; the same tests hold each of them to it."""
 
@@ -101,6 +109,9 @@ class Runs(Protocol):
 
     async def request_cancel(self, run_id: str, by: str) -> Run:
         """Record a cancel: a live attempt sees it at its next beat, a run that nobody holds is cancelled at once."""
+
+    async def attempt(self, run_id: str, epoch: int) -> Former:
+        """Who held the run under this epoch. Raises RunNotFound."""
 
     async def get(self, run_id: str) -> Run:
         """Raises RunNotFound."""
@@ -260,6 +271,16 @@ class PostgresRuns:
             raise Refused(f"run {run_id[:8]} has ended ({run.standing}); nothing was changed")
         return run
 
+    async def attempt(self, run_id: str, epoch: int) -> Former:
+        async with self._database.transaction() as connection:
+            cursor = await connection.execute(
+                "SELECT holder, ended_at FROM attempts WHERE run_id = %s AND epoch = %s", (run_id, epoch)
+            )
+            row = await cursor.fetchone()
+        if row is None:
+            raise RunNotFound(f"run {run_id[:8]} has no attempt {epoch}")
+        return Former(Holder.model_validate(row["holder"]), row["ended_at"] is not None)
+
     async def get(self, run_id: str) -> Run:
         rows = await self._select("WHERE run_id = %(run)s", {"run": run_id})
         if not rows:
@@ -304,6 +325,7 @@ def _json(report: Mapping[str, JsonValue] | None) -> str | None:
 class _Held:
     def __init__(self, run: Run) -> None:
         self.run = run
+        self.attempts: dict[int, Former] = {}
         self.alive = False
 
 
@@ -350,6 +372,7 @@ class MemoryRuns:
         standing = before if before.status in TERMINAL else Standing("running")
         self._change(run_id, epoch=row.run.epoch + 1, holder=holder, status=standing.status, reason=standing.reason)
         row.alive = True
+        row.attempts[row.run.epoch] = Former(holder, ended=False)
         return Claim(row.run.epoch, row.run.step, former, before)
 
     async def beat(self, run_id: str, epoch: int) -> Beat:
@@ -367,6 +390,7 @@ class MemoryRuns:
             run_id, status=standing.status, reason=standing.reason, report=kept, holder=None, cancel_requested_by=None
         )
         row.alive = False
+        row.attempts[epoch] = row.attempts[epoch]._replace(ended=True)
         return True
 
     async def seize(self, run_id: str) -> int | None:
@@ -386,6 +410,12 @@ class MemoryRuns:
         if not row.alive:
             self._change(run_id, status="cancelled", reason="by_person", epoch=row.run.epoch + 1)
         return row.run
+
+    async def attempt(self, run_id: str, epoch: int) -> Former:
+        attempts = self._row(run_id).attempts
+        if epoch not in attempts:
+            raise RunNotFound(f"run {run_id[:8]} has no attempt {epoch}")
+        return attempts[epoch]
 
     async def get(self, run_id: str) -> Run:
         return self._row(run_id).run

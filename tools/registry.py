@@ -89,6 +89,8 @@ class Tool:
     """Seconds; the whole call, sandbox included."""
     verify: Verify | None
     """Asks the other side whether the effect of this key has happened."""
+    idempotent: bool
+    """The other side itself refuses a second use of the key, so performing again is safe."""
     bind: Bind | None
     """Facts that DevFix fixes when the question is asked (what exactly will be applied), so that the person
     approves just what will be done. They join the arguments and their digest."""
@@ -107,6 +109,7 @@ def tool(
     verify: Verify | None = None,
     bind: Bind | None = None,
     uncheckable: bool = False,
+    idempotent: bool = False,
 ) -> Callable[[ToolFunction], Tool]:
     """Make a tool of an async function whose last, keyword-only parameter is `context: ToolContext`.
 
@@ -130,6 +133,7 @@ def tool(
             gated=(kind == "effect") if gated is None else gated,
             timeout=timeout,
             verify=verify,
+            idempotent=idempotent,
             bind=bind,
         )
 

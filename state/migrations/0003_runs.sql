@@ -61,23 +61,23 @@ CREATE FUNCTION record_step(
     files text, cost double precision, used bigint
 ) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
-    next bigint;
+    following bigint;
 BEGIN
     -- A save whose commit got no answer is repeated by the same attempt: it is one step all the same.
-    SELECT number INTO next FROM steps WHERE run_id = run AND checkpoint_id = checkpoint AND epoch = attempt;
+    SELECT number INTO following FROM steps WHERE run_id = run AND checkpoint_id = checkpoint AND epoch = attempt;
     IF FOUND THEN
-        RETURN next;
+        RETURN following;
     END IF;
     UPDATE runs SET step = step + 1, status = standing, reason = cause, cost_usd = cost, tokens = used,
         heartbeat_at = clock_timestamp(), updated_at = clock_timestamp()
     WHERE run_id = run AND epoch = attempt
-    RETURNING step INTO next;
+    RETURNING step INTO following;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'attempt % does not hold run %', attempt, run USING ERRCODE = 'DF001';
     END IF;
     INSERT INTO steps (run_id, number, checkpoint_id, parent_id, epoch, source, nodes, status, snapshot)
-    VALUES (run, next, checkpoint, parent, attempt, origin, ran, standing, files);
-    RETURN next;
+    VALUES (run, following, checkpoint, parent, attempt, origin, ran, standing, files);
+    RETURN following;
 END $$;
 
 CREATE TABLE attempts (

@@ -1,0 +1,264 @@
+"""An attempt: the one place where a process's hold on a run begins and ends, whoever drives the graph.
+
+`langgraph dev`, a worker, the command line and a test all reach the compiled graph through `astream` (`ainvoke` and
+`astream_events` go through it), so that is where the run is registered, claimed, kept alive and settled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import logging
+import time
+import uuid
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing, asynccontextmanager
+from typing import Any, cast
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.errors import GraphDrained
+from langgraph.graph.state import CompiledStateGraph
+from langgraph.runtime import RunControl
+from langgraph.types import Command, StateSnapshot
+
+from graph.report import report_on_error, report_on_state
+from graph.services import Services
+from state.agent_state import Report
+from state.checkpointer import EPOCH_KEY
+from state.errors import AlreadyDecided, DevfixError, Fenced, InvalidState, Refused
+from state.holder import this_process
+from state.runs import Claim
+from state.status import TERMINAL, Standing, standing_of
+
+RESUME_KEY = "devfix_resume"
+"""In `configurable`: a person resumes a run that was cancelled; nothing else overwrites that status."""
+
+_NESTED = "__pregel_task_id"
+_log = logging.getLogger(__name__)
+
+
+class Attempt:
+    """One process's hold on a run, from claim to settlement."""
+
+    def __init__(self, run_id: str, claim: Claim, services: Services, control: RunControl) -> None:
+        self.run_id = run_id
+        self.claim = claim
+        self.control = control
+        self.stopped = asyncio.Event()
+        self.cancelled_by: str | None = None
+        self.overtaken = False
+        self._services = services
+        self._lap = time.monotonic()
+
+    @property
+    def epoch(self) -> int:
+        return self.claim.epoch
+
+    def lap(self) -> float:
+        """Seconds of active time since the last call: what a node adds to the state's `active_seconds`."""
+        now = time.monotonic()
+        seconds, self._lap = now - self._lap, now
+        return seconds
+
+    async def keep_alive(self) -> None:
+        """Beat until the attempt ends, is cancelled by a person, or is overtaken by another."""
+        while not self.stopped.is_set():
+            await asyncio.sleep(self._services.settings.heartbeat_seconds)
+            try:
+                beat = await self._services.runs.beat(self.run_id, self.epoch)
+            except DevfixError as error:
+                _log.warning("run %s: no heartbeat: %s", self.run_id, error)
+                continue
+            self.overtaken = not beat.held
+            self.cancelled_by = beat.cancel_requested_by
+            if self.overtaken or self.cancelled_by:
+                self.stopped.set()
+
+
+class DurableGraph(CompiledStateGraph):  # type: ignore[type-arg]
+    """A compiled graph whose every run is an attempt: claimed, fenced, saved after each step, and settled.
+
+    Raises, from `astream` and all that goes through it: RunBusy while another live attempt holds the run, Fenced
+    when another attempt took it over, AlreadyDecided for an answer to a run that does not wait.
+    """
+
+    def __init__(self, *, services: Services, **fields: Any) -> None:
+        super().__init__(**fields)
+        self.services = services
+
+    @classmethod
+    def of(cls, graph: CompiledStateGraph, services: Services) -> DurableGraph:  # type: ignore[type-arg]
+        """The same compiled graph, made durable."""
+        fields = {name: value for name, value in graph.__dict__.items() if name != "__orig_class__"}
+        return cls(services=services, **fields)
+
+    async def astream(  # type: ignore[override]
+        self, input: Any, config: RunnableConfig | None = None, *, control: RunControl | None = None, **options: Any
+    ) -> AsyncIterator[Any]:
+        """LangGraph's `astream`, always with `durability="sync"`, inside an attempt."""
+        configurable = (config or {}).get("configurable", {})
+        if _NESTED in configurable or not configurable.get("thread_id") or not self.checkpointer:
+            async for chunk in super().astream(input, config, control=control, **options):
+                yield chunk
+            return
+        run_id = str(configurable["thread_id"])
+        await self.services.open()
+        await self.services.runs.register(run_id, **_facts(input))
+        if not await self._may_run(run_id, input, config or {}):
+            return
+        options["durability"] = "sync"
+        async with self._attempt(run_id, config or {}, control or RunControl()) as (attempt, claimed):
+            chunks = super().astream(input, claimed, control=attempt.control, **options)
+            async with aclosing(_until_stopped(chunks, attempt)) as stream:
+                async for chunk in stream:
+                    yield chunk
+
+    async def _may_run(self, run_id: str, input: Any, config: RunnableConfig) -> bool:
+        """Whether there is anything to do. Raises AlreadyDecided for an answer that nobody asked for."""
+        run = await self.services.runs.get(run_id)
+        if isinstance(input, Command) and input.resume is not None:
+            snapshot = await self.aget_state(_plain(config))
+            if run.status in TERMINAL or not snapshot.interrupts:
+                raise AlreadyDecided(
+                    f"run {run_id[:8]} does not wait for an answer (it is {run.standing}); nothing was changed"
+                )
+        return run.status != "cancelled" or bool(config["configurable"].get(RESUME_KEY))
+
+    @asynccontextmanager
+    async def _attempt(
+        self, run_id: str, config: RunnableConfig, control: RunControl
+    ) -> AsyncIterator[tuple[Attempt, RunnableConfig]]:
+        services = self.services
+        claim = await services.runs.claim(run_id, this_process(services.label))
+        attempt = Attempt(run_id, claim, services, control)
+        services.attempts[run_id] = attempt
+        beating = asyncio.create_task(attempt.keep_alive())
+        claimed = {**config, "configurable": {**config["configurable"], EPOCH_KEY: claim.epoch}}
+        error: BaseException | None = None
+        try:
+            yield attempt, cast("RunnableConfig", claimed)
+        except BaseException as raised:
+            error = raised
+            raise
+        finally:
+            attempt.stopped.set()
+            beating.cancel()
+            await _shielded(self._settle(attempt, config, error))
+
+    async def _settle(self, attempt: Attempt, config: RunnableConfig, error: BaseException | None) -> None:
+        services, run_id = self.services, attempt.run_id
+        services.attempts.pop(run_id, None)
+        if isinstance(error, Fenced) or attempt.overtaken:
+            return
+        try:
+            with contextlib.suppress(Fenced):
+                if finish := getattr(self.checkpointer, "finish", None):
+                    await finish(run_id, attempt.epoch)
+            standing, report = await self._outcome(attempt, config, error)
+            await services.runs.settle(run_id, attempt.epoch, standing, report.model_dump())
+            await services.workspaces.leave(run_id, attempt.epoch, ended=standing.status in TERMINAL)
+        except DevfixError as trouble:
+            _log.warning("run %s could not be settled: %s; it reads as crashed and can be resumed", run_id, trouble)
+
+    async def _outcome(
+        self, attempt: Attempt, config: RunnableConfig, error: BaseException | None
+    ) -> tuple[Standing, Report]:
+        snapshot = None if isinstance(error, InvalidState) else await self.aget_state(_plain(config))
+        standing = _standing_after(error, attempt, snapshot)
+        if standing.status == "failed" and error is not None:
+            return standing, report_on_error(attempt.run_id, standing, error)
+        return standing, report_on_state(attempt.run_id, standing, snapshot.values if snapshot else {})
+
+
+def _standing_after(error: BaseException | None, attempt: Attempt, snapshot: StateSnapshot | None) -> Standing:
+    """How an attempt ended. Only a recorded cancel, or the dev server's own word for one, counts as cancelled."""
+    if attempt.cancelled_by or _is_users_cancel(error):
+        return Standing("cancelled", "by_person")
+    if error is None:
+        return _standing_of(snapshot)
+    if isinstance(error, (GraphDrained, asyncio.CancelledError, GeneratorExit, KeyboardInterrupt)):
+        return Standing("queued", "released")
+    if isinstance(error, InvalidState):
+        return Standing("failed", "invalid_state")
+    if isinstance(error, Refused) and snapshot is not None and snapshot.interrupts:
+        return _standing_of(snapshot)
+    return Standing("failed", "internal")
+
+
+def _standing_of(snapshot: StateSnapshot | None) -> Standing:
+    if snapshot is None:
+        return Standing("failed", "internal")
+    if snapshot.interrupts:
+        escalates = snapshot.values.get("decision") == "escalate"
+        return Standing("waiting", "escalation" if escalates else "approval")
+    standing = standing_of(snapshot.values.get("status"), snapshot.values.get("reason"))
+    if standing.status in TERMINAL:
+        return standing
+    return Standing("queued", "released") if snapshot.next else Standing("completed", "done")
+
+
+def _is_users_cancel(error: BaseException | None) -> bool:
+    """The dev server cancels a run at a user's word with one of its own exceptions inside."""
+    inner = error.args[0] if isinstance(error, asyncio.CancelledError) and error.args else None
+    return type(inner).__name__ in {"UserInterrupt", "UserRollback"}
+
+
+async def _until_stopped(chunks: AsyncIterator[Any], attempt: Attempt) -> AsyncIterator[Any]:
+    """The chunks, until the attempt is stopped from outside; what runs then is cancelled."""
+    context = contextvars.copy_context()
+    stopped = asyncio.create_task(attempt.stopped.wait())
+    coming: asyncio.Task[Any] | None = None
+    try:
+        while True:
+            coming = asyncio.get_running_loop().create_task(_next(chunks), context=context)
+            await asyncio.wait({coming, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if not coming.done():
+                break
+            if (chunk := coming.result()) is _END:
+                return
+            yield chunk
+    finally:
+        stopped.cancel()
+        if coming is not None and not coming.done():
+            coming.cancel()
+            await asyncio.wait({coming})
+        await cast("Any", chunks).aclose()
+    if attempt.overtaken:
+        raise Fenced(f"another attempt took run {attempt.run_id[:8]} over; nothing that this one did since was saved")
+
+
+_END = object()
+
+
+async def _next(chunks: AsyncIterator[Any]) -> Any:
+    return await anext(chunks, _END)
+
+
+async def _shielded(settling: Any) -> None:
+    """Let the settlement finish also while the task that runs it is being cancelled."""
+    task = asyncio.ensure_future(settling)
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled():
+                raise
+            continue
+    task.result()
+
+
+def _plain(config: RunnableConfig) -> RunnableConfig:
+    """The run's newest checkpoint, whatever checkpoint the caller began from."""
+    return {"configurable": {"thread_id": config["configurable"]["thread_id"]}}
+
+
+def _facts(input: Any) -> dict[str, Any]:
+    """What the registry shows of a run before its first step."""
+    if not isinstance(input, Mapping):
+        return {}
+    return {"goal": str(input.get("goal") or ""), "job": str(input.get("job") or ""), "model": input.get("model")}
+
+
+def new_run_id() -> str:
+    return str(uuid.uuid4())

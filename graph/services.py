@@ -1,0 +1,83 @@
+"""What the nodes use: stores, tools and models, handed in as one record by the composition root."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Protocol
+
+from langchain_core.language_models import BaseChatModel
+
+from state.errors import Fenced, Refused
+
+if TYPE_CHECKING:
+    from graph.durable import Attempt
+    from graph.jobs import Job
+    from state.approvals import Approvals
+    from state.artifacts import Artifacts
+    from state.ledger import Ledger
+    from state.runs import Runs
+    from state.settings import Settings
+    from state.snapshots import Snapshots
+    from state.trace import Trace
+    from tools.execution import Execution
+    from tools.workspaces import Workspaces
+
+
+class Models(Protocol):
+    """Finds the model that a run names."""
+
+    async def get(self, name: str) -> BaseChatModel:
+        """Raises Refused for a name that stands for nothing, or whose settings are missing."""
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def _new_id() -> str:
+    return uuid.uuid4().hex[:12]
+
+
+async def _nothing() -> None:
+    return None
+
+
+@dataclass(kw_only=True)
+class Services:
+    """One process's services. Time and ids come from here, so that a replay can give the same ones."""
+
+    settings: Settings
+    runs: Runs
+    approvals: Approvals
+    ledger: Ledger
+    trace: Trace
+    artifacts: Artifacts
+    snapshots: Snapshots
+    workspaces: Workspaces
+    execution: Execution
+    models: Models
+    jobs: Mapping[str, Job]
+    label: str = "process"
+    now: Callable[[], datetime] = _now
+    new_id: Callable[[], str] = _new_id
+    open: Callable[[], Awaitable[None]] = _nothing
+    """Makes the stores usable in the running event loop; idempotent."""
+    close: Callable[[], Awaitable[None]] = _nothing
+    attempts: dict[str, Attempt] = field(default_factory=dict)
+    """The attempts that this process holds, by run."""
+
+    def attempt(self, run_id: str) -> Attempt:
+        """The present attempt on the run. Raises Fenced where this process holds none."""
+        try:
+            return self.attempts[run_id]
+        except KeyError:
+            raise Fenced(f"this process does not hold run {run_id[:8]}; nothing was done") from None
+
+    def job(self, name: str) -> Job:
+        """Raises Refused for a job that nobody has registered."""
+        if name not in self.jobs:
+            raise Refused(f"there is no job {name!r}; there are: {', '.join(sorted(self.jobs))}")
+        return self.jobs[name]
