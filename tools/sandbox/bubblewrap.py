@@ -1,0 +1,327 @@
+"""Level 3: bubblewrap. The command sees the system's programs, its interpreter, and the workspace; no more.
+
+The workspace is mounted where the original repository lies, so that what an editable install wrote down leads
+to the workspace, and the original is not there. Set-up is in this order: bwrap starts and stops before it does
+anything; the limits are set on it from here, where no shell or helper is needed; then it goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import resource
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tools.sandbox.engine import (
+    Child,
+    Engine,
+    Order,
+    Streams,
+    finish,
+    in_thread,
+    memory_file,
+    read_pipe,
+)
+from tools.sandbox.model import Limits
+from tools.sandbox.processes import descendants, gone
+from tools.sandbox.view import MOUNTED_FOLDERS, View, copy, itself, overlay
+
+if TYPE_CHECKING:
+    from tools.workspace import Workspace
+
+HOME = "/tmp/home"  # noqa: S108 - inside the sandbox, where /tmp is private
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_MB = 1024 * 1024
+_TMP_MB = 512
+_SYSTEM = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
+_STORES = ("/nix/store", "/gnu/store")
+_ETC = (
+    *("alternatives", "ca-certificates", "ca-certificates.conf", "crypto-policies", "debian_version"),
+    *("fonts", "gai.conf", "host.conf", "java-17-openjdk", "java-21-openjdk", "ld.so.cache", "ld.so.conf"),
+    *("ld.so.conf.d", "locale.alias", "locale.conf", "localtime", "lsb-release", "magic", "mime.types"),
+    *("nsswitch.conf", "os-release", "pki/ca-trust", "pki/tls/cert.pem", "pki/tls/certs"),
+    *("pki/tls/openssl.cnf", "protocols", "redhat-release", "rpc", "services", "ssl/cert.pem"),
+    *("ssl/certs", "ssl/openssl.cnf", "terminfo", "timezone", "xml"),
+)
+"""What programs look up, and nothing that could be a secret (no ssl/private, no shadow, no configuration)."""
+_PASSWD = b"root:x:0:0::/nonexistent:/bin/sh\ndevfix:x:1000:1000::/tmp/home:/bin/sh\n"
+_GROUP = b"root:x:0:\ndevfix:x:1000:\n"
+_HOSTS = b"127.0.0.1 localhost devfix\n::1 localhost\n"
+
+_NAMESPACED_NPROC = (5, 14)
+"""Since this kernel RLIMIT_NPROC counts per user namespace; before, it counts all that the user runs."""
+
+
+@dataclass
+class _Profile:
+    """bwrap's arguments, and the descriptors that they name."""
+
+    arguments: list[str] = field(default_factory=list)
+    descriptors: list[int] = field(default_factory=list)
+
+    def add(self, *arguments: str | Path) -> None:
+        self.arguments.extend(str(each) for each in arguments)
+
+    def add_file(self, data: bytes, place: str) -> None:
+        self.descriptors.append(memory_file(data))
+        self.add("--ro-bind-data", str(self.descriptors[-1]), place)
+
+    def as_descriptor(self) -> int:
+        """The arguments as a file, since a command line can be read by every user of the machine."""
+        self.descriptors.append(memory_file(b"".join(os.fsencode(each) + b"\0" for each in self.arguments)))
+        return self.descriptors[-1]
+
+    def close(self) -> None:
+        for descriptor in self.descriptors:
+            os.close(descriptor)
+
+
+class Bubblewrap(Engine):
+    """The sandbox of level 3, with one bwrap program."""
+
+    level = 3
+
+    def __init__(self, *, program: Path, version: tuple[int, ...], allow_network: bool = False) -> None:
+        self.program = program
+        self.version = version
+        self.allow_network = allow_network
+        self.description = f"bubblewrap {'.'.join(map(str, version))}" + (
+            ", network allowed" if allow_network else ", no network"
+        )
+        self._overlay_works: dict[int, bool] = {}
+
+    def path(self, workspace: Workspace, relative: str = "") -> str:
+        return os.fspath(mounted_at(workspace) / relative)
+
+    async def view(self, order: Order) -> View:
+        root = order.workspace.root
+        if order.keep:
+            return await in_thread(lambda: itself(root), undo=View.close)
+        make = overlay if await self.overlay_works(order.workspace) else copy
+        return await in_thread(lambda: make(root), undo=View.close)
+
+    async def overlay_works(self, workspace: Workspace) -> bool:
+        """Tried once for each file system: some refuse to be the upper or the lower side of an overlay."""
+        device = (await asyncio.to_thread(os.stat, workspace.root)).st_dev
+        if device not in self._overlay_works:
+            self._overlay_works[device] = self.version >= (0, 11) and await self._try_overlay(workspace)
+        return self._overlay_works[device]
+
+    async def _try_overlay(self, workspace: Workspace) -> bool:
+        view = await in_thread(lambda: overlay(workspace.root), undo=View.close)
+        order = Order(
+            command=("/usr/bin/env", "true"),
+            workspace=workspace,
+            limits=Limits(timeout=20),
+            env={},
+            mounts={},
+        )
+        nowhere = await asyncio.to_thread(os.open, os.devnull, os.O_RDWR)
+        try:
+            child = await self.launch(order, view, Streams(stdin=nowhere, stdout=nowhere, stderr=nowhere))
+            try:
+                await asyncio.wait_for(child.ended(), 20)
+                await child.report()
+            finally:
+                await finish(child.end())
+                child.close()
+            return child.exit_code == 0
+        finally:
+            os.close(nowhere)
+            await finish(asyncio.to_thread(view.close))
+
+    async def launch(self, order: Order, view: View, streams: Streams) -> Child:
+        profile = await in_thread(lambda: self._profile(order, view), undo=_Profile.close)
+        status_here, status_there = os.pipe()
+        go_there, go_here = os.pipe()
+        try:
+            arguments = profile.as_descriptor()
+            options = ("--args", arguments, "--json-status-fd", status_there, "--block-fd", go_there)
+            process = await asyncio.create_subprocess_exec(
+                self.program,
+                *map(str, options),
+                "--",
+                *order.command,
+                stdin=streams.stdin,
+                stdout=streams.stdout,
+                stderr=streams.stderr,
+                env={},
+                cwd="/",
+                pass_fds=(*profile.descriptors, status_there, go_there),
+                start_new_session=True,
+            )
+        except BaseException:
+            os.close(status_here)
+            os.close(go_here)
+            raise
+        finally:
+            profile.close()
+            os.close(status_there)
+            os.close(go_there)
+        status, transport = await read_pipe(status_here)
+        child = _Bubble(process, status, transport)
+        try:
+            await child.introduced()
+            child.bind(order.limits)
+            with suppress(BrokenPipeError):
+                os.write(go_here, b"\n")
+        except BaseException:
+            await finish(child.end())
+            child.close()
+            raise
+        finally:
+            os.close(go_here)
+        return child
+
+    def _profile(self, order: Order, view: View) -> _Profile:
+        profile = _Profile()
+        profile.add("--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session")
+        profile.add("--clearenv", "--cap-drop", "ALL", "--uid", "1000", "--gid", "1000", "--hostname", "devfix")
+        if self.allow_network:
+            profile.add("--share-net")
+        _add_system(profile)
+        _add_etc(profile, allow_network=self.allow_network)
+        _add_kernel(profile, order.limits)
+        home = mounted_at(order.workspace)
+        mounts = dict(_mounts(order, view, home))
+        for place in sorted(mounts, key=lambda each: len(each.parts)):
+            profile.add(*mounts[place])
+        profile.add("--remount-ro", "/", "--chdir", home)
+        variables = {"HOME": HOME, "USER": "devfix", "LOGNAME": "devfix", "LANG": "C.UTF-8", "PATH": PATH}
+        for name, value in {**variables, **order.env}.items():
+            profile.add("--setenv", name, value)
+        return profile
+
+
+def mounted_at(workspace: Workspace) -> Path:
+    """The original's real path: the one that tools write into .pth files."""
+    return workspace.repository.resolve()
+
+
+def _mounts(order: Order, view: View, home: Path) -> Iterator[tuple[Path, tuple[str | Path, ...]]]:
+    """Each place with bwrap's arguments for it; the deeper place goes on top of the shallower."""
+    for host, inside in order.mounts.items():
+        yield inside, ("--ro-bind", host, inside)
+    if view.upper is not None:
+        writes = ("--overlay", view.upper, view.scratch / "work", home)
+        yield home, ("--overlay-src", view.lower, *writes)
+    else:
+        yield home, ("--bind", view.lower, home)
+    for name in MOUNTED_FOLDERS:
+        original, place = order.workspace.repository / name, home / name
+        if (view.lower / name).is_symlink():
+            continue  # a mount on a link would land where the link leads
+        if original.exists() and original.is_dir() == _is_dir_or_absent(view.lower / name):
+            yield place, ("--ro-bind", original, place)
+        elif name == ".git":
+            # an empty read-only folder, so that nothing planted there waits for a git outside the sandbox
+            yield place, ("--size", str(_MB), "--tmpfs", place, "--remount-ro", place)
+
+
+def _is_dir_or_absent(place: Path) -> bool:
+    return place.is_dir() or not place.exists()
+
+
+def _add_system(profile: _Profile) -> None:
+    profile.add("--ro-bind", "/usr", "/usr")
+    for name in _SYSTEM:
+        place = Path("/", name)
+        if place.is_symlink():
+            profile.add("--symlink", os.readlink(place), place)
+        elif place.exists():
+            profile.add("--ro-bind", place, place)
+    for store in filter(os.path.exists, _STORES):
+        profile.add("--ro-bind", store, store)
+
+
+def _add_etc(profile: _Profile, *, allow_network: bool) -> None:
+    profile.add_file(_PASSWD, "/etc/passwd")
+    profile.add_file(_GROUP, "/etc/group")
+    for name in _ETC:
+        place = Path("/etc", name)
+        if place.is_symlink() and not place.parent.is_symlink() and _visible(place):
+            profile.add("--symlink", os.readlink(place), place)
+        elif place.exists():
+            profile.add("--ro-bind", place.resolve(), place)
+    if allow_network:
+        for name in ("hosts", "resolv.conf"):
+            place = Path("/etc", name)
+            if place.exists():
+                profile.add("--ro-bind", place.resolve(), place)
+    else:
+        profile.add_file(_HOSTS, "/etc/hosts")
+
+
+def _visible(link: Path) -> bool:
+    """Whether the link leads to something that the sandbox has too."""
+    return link.resolve().is_relative_to("/usr")
+
+
+def _add_kernel(profile: _Profile, limits: Limits) -> None:
+    """/proc, /dev and the private, bounded places to write to."""
+    size = str(min(limits.disk_mb, _TMP_MB) * _MB)
+    profile.add("--proc", "/proc", "--dev", "/dev")
+    profile.add("--perms", "1777", "--size", size, "--tmpfs", "/dev/shm", "--remount-ro", "/dev")  # noqa: S108
+    profile.add("--perms", "1777", "--size", size, "--tmpfs", "/tmp", "--dir", HOME)  # noqa: S108
+    profile.add("--perms", "1777", "--size", size, "--tmpfs", "/var/tmp")  # noqa: S108
+
+
+class _Bubble(Child):
+    """A tree that is a process namespace: it dies with its first process."""
+
+    _leader_fd = -1
+
+    def bind(self, limits: Limits) -> None:
+        """Set the limits on the first process, which waits; all others inherit them."""
+        if self.leader is None:
+            return
+        with suppress(ProcessLookupError):
+            self._leader_fd = os.pidfd_open(self.leader)
+            for kind, value in resource_limits(limits).items():
+                resource.prlimit(self.leader, kind, (value, value))
+
+    def members(self) -> list[int]:
+        return [] if self.leader is None else [pid for pid in descendants(self.leader) if pid != self.leader]
+
+    async def end(self) -> None:
+        if self._leader_fd >= 0:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._leader_fd, signal.SIGKILL)
+            await gone(self._leader_fd)
+            os.close(self._leader_fd)
+            self._leader_fd = -1
+        with suppress(ProcessLookupError):
+            if self.leader is None:
+                self.process.kill()
+        await self.process.wait()
+
+
+def resource_limits(limits: Limits) -> Mapping[int, int]:
+    """What the kernel can hold by itself. RLIMIT_DATA bounds what a process fills; the address space may be
+    wider, since runtimes such as Node reserve more than they use."""
+    found = {
+        resource.RLIMIT_DATA: limits.memory_mb * _MB,
+        resource.RLIMIT_AS: 4 * limits.memory_mb * _MB,
+        resource.RLIMIT_FSIZE: limits.file_mb * _MB,
+        resource.RLIMIT_CPU: int(limits.timeout * (os.cpu_count() or 1)) + 5,
+        resource.RLIMIT_NOFILE: 4096,
+        resource.RLIMIT_CORE: 0,
+    }
+    if _kernel() >= _NAMESPACED_NPROC:
+        found[resource.RLIMIT_NPROC] = limits.processes
+    return {kind: _within_hard(kind, value) for kind, value in found.items()}
+
+
+def _within_hard(kind: int, value: int) -> int:
+    hard = resource.getrlimit(kind)[1]
+    return value if hard == resource.RLIM_INFINITY else min(value, hard)
+
+
+def _kernel() -> tuple[int, ...]:
+    return tuple(int(part) for part in platform.release().split("-")[0].split(".")[:2] if part.isdigit())
