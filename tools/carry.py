@@ -59,9 +59,12 @@ class Applied(NamedTuple):
     """Paths that had the new content before."""
 
 
-def look(root: Path, changes: FolderChanges) -> dict[str, Standing]:
-    """How each path stands. Raises EffectRefused: the folder is gone."""
-    with _explained(), open_folder(root) as folder:
+def look(root: Path, changes: FolderChanges, *, journal: Journal) -> dict[str, Standing]:
+    """How each path stands; while another call is writing, its end is waited for.
+
+    Raises EffectRefused: the folder is gone.
+    """
+    with _explained(), open_folder(root) as folder, journal.held(root):
         return {change.path: _stand(folder, change, changes).standing for change in changes.files}
 
 

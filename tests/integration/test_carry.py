@@ -286,7 +286,7 @@ def test_killed_anywhere_and_performed_again(tmp_path: Path, journal: Journal, d
     before = content(root)
     finished = in_a_process(root, crash_plan(), journal, die_at=die_at)
     assert finished.returncode in (-signal.SIGKILL, 0), finished.stderr
-    standing = look(root, crash_plan())
+    standing = look(root, crash_plan(), journal=journal)
     assert "conflict" not in standing.values()
     if finished.returncode == 0:
         assert set(standing.values()) == {"done"}
