@@ -1,0 +1,119 @@
+"""What a template is: from one place in the code to the texts that could stand there instead."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from graph.models.search_repair.scopes import Scope, scope_of
+from graph.models.search_repair.source import Change, Source, first_line
+
+
+class Variant(NamedTuple):
+    """One thing to try, before it has a priority."""
+
+    changes: tuple[Change, ...]
+    weight: float
+    """0 to 1, within its template: how well it fits this place."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """How the tests fail, as far as templates look at it."""
+
+    errors: frozenset[str] = frozenset()
+    """Class names of the exceptions; Timeout for a test that did not end."""
+    messages: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """A place in the code, and what is known there."""
+
+    source: Source
+    node: ast.AST
+    failure: Failure
+
+    @cached_property
+    def scope(self) -> Scope:
+        return scope_of(self.source, self.node)
+
+    @cached_property
+    def statement(self) -> ast.stmt | None:
+        return self.source.statement(self.node)
+
+    @cached_property
+    def parent(self) -> ast.AST | None:
+        return self.source.parent(self.node)
+
+    def text(self, node: ast.AST) -> str:
+        return self.source.segment(node)
+
+    def operand(self, node: ast.AST) -> str:
+        """The text, in brackets where it would fall apart inside a larger expression."""
+        text = self.text(node)
+        loose = (ast.BoolOp, ast.Compare, ast.IfExp, ast.Lambda, ast.BinOp, ast.NamedExpr, ast.Await, ast.Yield, ast.UnaryOp)
+        return f"({text})" if isinstance(node, loose) else text
+
+    def replace(self, node: ast.AST, text: str, weight: float = 1.0) -> Variant:
+        start, end = self.source.span(node)
+        return Variant((Change(start, end, text),), weight)
+
+    def swap(self, first: ast.AST, second: ast.AST, weight: float = 1.0) -> Variant:
+        changes = (Change(*self.source.span(first), self.text(second)), Change(*self.source.span(second), self.text(first)))
+        return Variant(changes, weight)
+
+    def insert_before(self, statement: ast.stmt, line: str, weight: float = 1.0) -> Variant:
+        """A new line (or several, already indented against each other) before the statement's."""
+        indent = self.source.indent(statement)
+        at = self.source.line_start(first_line(statement))
+        return Variant((Change(at, at, _indented(line, indent, self.source.newline)),), weight)
+
+    def insert_after(self, statement: ast.stmt, line: str, weight: float = 1.0) -> Variant:
+        assert statement.end_lineno is not None  # noqa: S101 - the parser sets it
+        at = self.source.line_start(statement.end_lineno + 1)
+        text = _indented(line, self.source.indent(statement), self.source.newline)
+        if at == len(self.source.text) and not self.source.text.endswith(("\n", "\r")):
+            text = self.source.newline + text.rstrip("\r\n")
+        return Variant((Change(at, at, text),), weight)
+
+    def delete_lines(self, statement: ast.stmt) -> Change:
+        assert statement.end_lineno is not None  # noqa: S101 - the parser sets it
+        start = self.source.line_start(first_line(statement))
+        return Change(start, self.source.line_start(statement.end_lineno + 1), "")
+
+    def starts_its_line(self, statement: ast.stmt) -> bool:
+        """Whether the statement has its lines for itself: not after a colon or a semicolon."""
+        start, end = self.source.span(statement)
+        before = self.source.text[self.source.line_start(self.source.line_of(start)) : start]
+        after = self.source.text[end : self.source.line_start((statement.end_lineno or 0) + 1)].strip()
+        return not before.strip() and (not after or after.startswith("#"))
+
+
+Apply = Callable[[Site], Iterator[Variant]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Template:
+    """One way in which code is wrong."""
+
+    name: str
+    family: str
+    """What kind of change it is; the error's type makes whole families more or less likely."""
+    prior: float
+    nodes: tuple[type[ast.AST], ...]
+    apply: Apply
+
+
+def template(*nodes: type[ast.AST], family: str, prior: float) -> Callable[[Apply], Template]:
+    def decorate(apply: Apply) -> Template:
+        return Template(name=apply.__name__, family=family, prior=prior, nodes=nodes, apply=apply)
+
+    return decorate
+
+
+def _indented(text: str, indent: str, newline: str) -> str:
+    return "".join(indent + line + newline for line in text.split("\n"))

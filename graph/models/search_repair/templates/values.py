@@ -1,0 +1,284 @@
+"""Wrong constant, off by one, wrong variable, wrong attribute."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import difflib
+from collections.abc import Iterator
+
+from graph.models.search_repair.scopes import CALLABLE, NUMBER, SEQUENCE, STRING
+from graph.models.search_repair.source import Change, Function
+from graph.models.search_repair.templates.base import Site, Template, Variant, template
+
+_BOUNDS = (ast.Subscript, ast.Slice, ast.Call)
+
+
+@template(ast.Constant, family="constant", prior=0.7)
+def other_number(site: Site) -> Iterator[Variant]:
+    assert isinstance(site.node, ast.Constant)  # noqa: S101 - the template's own node type
+    value = site.node.value
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return
+    if isinstance(value, float) and not value.is_integer():
+        yield from (site.replace(site.node, repr(each), 0.3) for each in (value * 10, value / 10, 1 - value, 0.5))
+        return
+    near = {value + 1: 1.0, value - 1: 0.9, 0: 0.6, 1: 0.6, 2: 0.35, -value: 0.4, -1: 0.3, value * 2: 0.1}
+    if abs(value) >= 10:
+        near |= {value * 10: 0.3, value // 10: 0.3, value * 100: 0.1}
+    for other, weight in near.items():
+        if other != value:
+            yield site.replace(site.node, repr(other), weight * (0.6 if other < 0 else 1.0))
+
+
+@template(ast.Constant, family="constant", prior=0.7)
+def other_truth(site: Site) -> Iterator[Variant]:
+    assert isinstance(site.node, ast.Constant)  # noqa: S101 - the template's own node type
+    if isinstance(site.node.value, bool):
+        yield site.replace(site.node, str(not site.node.value))
+        yield site.replace(site.node, "None", 0.3)
+    elif site.node.value is None:
+        for text, weight in (("0", 0.5), ("[]", 0.5), ("False", 0.4), ("''", 0.4), ("{}", 0.4), ("True", 0.2)):
+            yield site.replace(site.node, text, weight)
+
+
+@template(ast.Constant, family="constant", prior=0.35)
+def other_string(site: Site) -> Iterator[Variant]:
+    assert isinstance(site.node, ast.Constant)  # noqa: S101 - the template's own node type
+    value = site.node.value
+    if not isinstance(value, str) or isinstance(site.parent, ast.Expr | ast.JoinedStr):
+        return
+    used = [each.value for each in ast.walk(site.source.tree) if isinstance(each, ast.Constant)]
+    short = dict.fromkeys(each for each in used if isinstance(each, str) and each != value and len(each) <= 24)
+    for other in [*list(short)[:12], "", " ", ", ", ",", "\n"]:
+        if other != value:
+            yield site.replace(site.node, repr(other), 0.8 if len(value) <= 3 or other in short else 0.3)
+    for other in (value.lower(), value.upper(), value.strip(), value + " "):
+        if other != value:
+            yield site.replace(site.node, repr(other), 0.3)
+
+
+@template(ast.JoinedStr, ast.Constant, family="constant", prior=0.3)
+def format_string(site: Site) -> Iterator[Variant]:
+    """A string with names in braces that lacks its `f`."""
+    if isinstance(site.node, ast.Constant) and isinstance(site.node.value, str) and not isinstance(site.parent, ast.JoinedStr | ast.Expr):
+        if any("{" + name in site.node.value for name in site.scope.visible):
+            yield site.replace(site.node, "f" + site.text(site.node))
+
+
+@template(ast.List, ast.Dict, ast.Tuple, family="constant", prior=0.35)
+def other_empty(site: Site) -> Iterator[Variant]:
+    """A wrong empty value, most often as the start of something that is built up."""
+    text = site.text(site.node).replace(" ", "")
+    others = {"[]": ("[[]]", "{}", "set()", "''", "0", "None"), "{}": ("[]", "set()", "None"), "()": ("[]", "((),)"), "[[]]": ("[]",)}
+    for position, other in enumerate(others.get(text, ())):
+        yield site.replace(site.node, other, 1.0 - 0.12 * position)
+    if text == "[]" and isinstance(site.parent, ast.Return | ast.Assign | ast.Call):
+        for name in site.scope.candidates(site.node)[:6]:
+            yield site.replace(site.node, f"[{name}]", 0.8)
+
+
+@template(ast.Name, ast.Call, ast.BinOp, ast.Subscript, ast.Attribute, family="offbyone", prior=0.6)
+def one_more_or_less(site: Site) -> Iterator[Variant]:
+    node = site.node
+    if not isinstance(getattr(node, "ctx", ast.Load()), ast.Load) or not isinstance(node, ast.expr):
+        return
+    weight = _wants_number(site, node)
+    if weight:
+        text = site.operand(node) if isinstance(node, ast.BinOp) and not isinstance(node.op, ast.Add | ast.Sub) else site.text(node)
+        closed = isinstance(site.parent, ast.BinOp) and not isinstance(site.parent.op, ast.Add)
+        for sign in ("+", "-"):
+            yield site.replace(node, f"({text} {sign} 1)" if closed else f"{text} {sign} 1", weight)
+
+
+def _wants_number(site: Site, node: ast.expr) -> float:
+    """How likely a bound or a count stands here; 0 for what is no number."""
+    kinds = site.scope.kind(node)
+    if kinds and NUMBER not in kinds:
+        return 0.0
+    known = 1.0 if NUMBER in kinds else 0.5
+    match site.parent:
+        case ast.Subscript(slice=index) if index is node:
+            return known
+        case ast.Slice():
+            return known
+        case ast.Call(func=ast.Name(id="range")):
+            return 1.0
+        case ast.Call(func=called) if called is not node:
+            return 0.75 * known
+        case ast.Compare():
+            return 0.6 * known
+        case ast.Tuple() | ast.Return() | ast.Assign() | ast.AugAssign() | ast.keyword():
+            return 0.5 * known
+        case ast.BinOp() if isinstance(node, ast.Call | ast.Name):
+            return 0.45 * known
+        case _:
+            return 0.0
+
+
+@template(ast.Name, family="name", prior=0.7)
+def other_variable(site: Site) -> Iterator[Variant]:
+    assert isinstance(site.node, ast.Name)  # noqa: S101 - the template's own node type
+    name = site.node.id
+    if CALLABLE in site.scope.kinds(name) or name in {"self", "cls"}:
+        return
+    stored = 1.0 if isinstance(site.node.ctx, ast.Load) else 0.45
+    wanted = site.scope.kinds(name)
+    for other in site.scope.candidates(site.node):
+        if other != name:
+            yield site.replace(site.node, other, stored * site.scope.fits(other, wanted))
+    for other in site.scope.module_names:
+        if other != name and other not in site.scope.visible and CALLABLE not in site.scope.kinds(other):
+            yield site.replace(site.node, other, 0.35 * stored * site.scope.fits(other, wanted))
+
+
+@template(ast.Subscript, ast.Call, ast.Attribute, ast.BinOp, family="name", prior=0.3)
+def variable_for_expression(site: Site) -> Iterator[Variant]:
+    node = site.node
+    if not isinstance(getattr(node, "ctx", ast.Load()), ast.Load) or isinstance(site.parent, ast.Expr):
+        return
+    wanted = site.scope.kind(node)
+    for name in site.scope.candidates(node):
+        if not (isinstance(site.parent, ast.Assign) and name in {site.text(each) for each in site.parent.targets}):
+            yield site.replace(node, name, site.scope.fits(name, wanted))
+
+
+@template(ast.Name, ast.Constant, family="name", prior=0.22)
+def expression_for_value(site: Site) -> Iterator[Variant]:
+    """An expression that the same function uses elsewhere stands in for a variable or a constant."""
+    if not isinstance(getattr(site.node, "ctx", ast.Load()), ast.Load) or not _is_value(site):
+        return
+    function = site.source.function(site.node)
+    seen = {site.text(site.node)}
+    for other in ast.walk(function or site.source.tree):
+        if not isinstance(other, ast.Subscript | ast.Call | ast.Attribute | ast.BinOp) or not isinstance(getattr(other, "ctx", ast.Load()), ast.Load):
+            continue
+        text = site.operand(other)
+        if text not in seen and len(text) <= 40 and "\n" not in text and site.node not in ast.walk(other):
+            seen.add(text)
+            kinds, wanted = site.scope.kind(other), site.scope.kind(site.node)
+            yield site.replace(site.node, text, 0.4 if kinds and wanted and not kinds & wanted else 0.9)
+
+
+def _is_value(site: Site) -> bool:
+    if isinstance(site.node, ast.Name) and (CALLABLE in site.scope.kinds(site.node.id) or site.node.id == "self"):
+        return False
+    if isinstance(site.node, ast.Constant) and isinstance(site.parent, ast.Expr | ast.JoinedStr):
+        return False
+    return not isinstance(site.parent, Function | ast.arg | ast.arguments)
+
+
+@template(ast.Name, family="operand", prior=0.3)
+def adjust_by_variable(site: Site) -> Iterator[Variant]:
+    """`k` becomes `k - count`: a count that has to be carried along."""
+    assert isinstance(site.node, ast.Name)  # noqa: S101 - the template's own node type
+    if not isinstance(site.node.ctx, ast.Load) or not isinstance(site.parent, ast.Call | ast.Subscript | ast.Slice | ast.Compare | ast.Return | ast.Assign):
+        return
+    if NUMBER not in site.scope.kinds(site.node.id):
+        return
+    for other in site.scope.candidates(site.node):
+        if other != site.node.id and NUMBER in site.scope.kinds(other):
+            for sign, weight in (("-", 1.0), ("+", 0.9), ("*", 0.2)):
+                yield site.replace(site.node, f"{site.node.id} {sign} {other}", weight)
+
+
+@template(ast.Name, family="operand", prior=0.2)
+def square(site: Site) -> Iterator[Variant]:
+    assert isinstance(site.node, ast.Name)  # noqa: S101 - the template's own node type
+    if isinstance(site.node.ctx, ast.Load) and isinstance(site.parent, ast.BinOp | ast.Compare):
+        kinds = site.scope.kinds(site.node.id)
+        if NUMBER in kinds or not kinds:
+            yield site.replace(site.node, f"{site.node.id} ** 2")
+            yield site.replace(site.node, f"({site.node.id} / 2)", 0.3)
+
+
+@template(ast.Return, ast.Assign, family="operand", prior=0.3)
+def join_variable(site: Site) -> Iterator[Variant]:
+    """What is returned or kept lacks a part: `rest` becomes `first + rest`."""
+    assert isinstance(site.node, ast.Return | ast.Assign)  # noqa: S101 - the template's own node type
+    value = site.node.value
+    if value is None or isinstance(value, ast.Constant):
+        return
+    kinds = site.scope.kind(value)
+    text = site.operand(value)
+    for name in site.scope.candidates(value):
+        own = site.scope.kinds(name)
+        if kinds & {SEQUENCE, STRING} and not own & {NUMBER}:
+            for whole in (f"{text} + {name}", f"{name} + {text}"):
+                yield site.replace(value, whole, 0.9 if own & kinds else 0.4)
+            yield site.replace(value, f"[{name}] + {text}", 0.2)
+            yield site.replace(value, f"{text} + [{name}]", 0.2)
+        elif NUMBER in kinds and NUMBER in own:
+            for sign in "+-*":
+                yield site.replace(value, f"{text} {sign} {name}", 0.5)
+
+
+@template(ast.Attribute, family="attribute", prior=0.6)
+def other_attribute(site: Site) -> Iterator[Variant]:
+    assert isinstance(site.node, ast.Attribute)  # noqa: S101 - the template's own node type
+    called = isinstance(site.parent, ast.Call) and site.parent.func is site.node
+    name = site.node.attr
+    end = site.source.span(site.node)[1]
+    for other in site.source.attributes:
+        if other != name and _is_called(site, other) == called:
+            weight = 0.5 + 0.5 * difflib.SequenceMatcher(None, name, other).ratio()
+            yield Variant((Change(end - len(name), end, other),), weight)
+
+
+def _is_called(site: Site, attribute: str) -> bool:
+    return any(
+        isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute) and each.func.attr == attribute
+        for each in ast.walk(site.source.tree)
+    )
+
+
+@template(ast.Attribute, family="attribute", prior=0.2)
+def drop_attribute(site: Site) -> Iterator[Variant]:
+    assert isinstance(site.node, ast.Attribute)  # noqa: S101 - the template's own node type
+    if not (isinstance(site.parent, ast.Call) and site.parent.func is site.node) and site.text(site.node.value) != "self":
+        yield site.replace(site.node, site.text(site.node.value))
+
+
+@template(ast.Name, family="attribute", prior=0.3)
+def add_attribute(site: Site) -> Iterator[Variant]:
+    """`node` becomes `node.value`, for attributes that the file reads."""
+    assert isinstance(site.node, ast.Name)  # noqa: S101 - the template's own node type
+    if not isinstance(site.node.ctx, ast.Load) or isinstance(site.parent, ast.Attribute) or not _is_value(site):
+        return
+    kinds = site.scope.kinds(site.node.id)
+    for name in list(site.source.attributes)[:12]:
+        if not _is_called(site, name) and (not kinds or "object" in kinds):
+            yield site.replace(site.node, f"{site.node.id}.{name}", 0.8)
+
+
+@template(ast.Name, family="name", prior=0.5)
+def known_name(site: Site) -> Iterator[Variant]:
+    """A name that does not exist: one that looks like it does, or the object's own attribute."""
+    assert isinstance(site.node, ast.Name)  # noqa: S101 - the template's own node type
+    name = site.node.id
+    if not any(f"'{name}'" in message for message in site.failure.messages):
+        return
+    known = [*site.scope.visible, *site.scope.module_names, *dir(builtins)]
+    for position, other in enumerate(difflib.get_close_matches(name, [each for each in known if each != name], n=5, cutoff=0.5)):
+        yield site.replace(site.node, other, 1.0 - 0.15 * position)
+    if "self" in site.scope.visible:
+        yield site.replace(site.node, f"self.{name}", 0.9)
+    if isinstance(site.node.ctx, ast.Load):
+        yield site.replace(site.node, repr(name), 0.3)
+
+
+@template(ast.arguments, family="constant", prior=0.25)
+def other_default(site: Site) -> Iterator[Variant]:
+    assert isinstance(site.node, ast.arguments)  # noqa: S101 - the template's own node type
+    for default in [*site.node.defaults, *(each for each in site.node.kw_defaults if each is not None)]:
+        text = site.text(default)
+        for other in ("None", "0", "1", "True", "False", "''"):
+            if other != text:
+                yield site.replace(default, other, 0.5)
+
+
+TEMPLATES: tuple[Template, ...] = (
+    other_number, other_truth, other_string, format_string, other_empty, one_more_or_less, other_variable,
+    variable_for_expression, expression_for_value, adjust_by_variable, square, join_variable, other_attribute,
+    drop_attribute, add_attribute, known_name, other_default,
+)  # fmt: skip
