@@ -10,14 +10,17 @@ import hashlib
 import os
 import uuid
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from state.database import Database
 from state.errors import ArtifactMissing, ArtifactsUnavailable
 from state.settings import Settings
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 BATCH_BYTES = 8_000_000
 """About as much goes to, or comes from, a store at once; a single artifact may be larger."""
@@ -115,7 +118,7 @@ class PostgresArtifacts:
             absent = await self.missing(new)
             new = {digest: data for digest, data in new.items() if digest in absent}
         for batch in _batches(list(new.items())):
-            await self._insert(await asyncio.to_thread(_rows, batch))
+            await self._insert(await _aside(_rows, batch, size=sum(len(data) for _, data in batch)))
         return digests
 
     async def get(self, digest: str) -> bytes:
@@ -124,7 +127,8 @@ class PostgresArtifacts:
     async def get_many(self, digests: Iterable[str]) -> dict[str, bytes]:
         wanted = sorted(set(digests))
         if len(wanted) == 1:
-            found = await asyncio.to_thread(_unpack, await self._select(wanted))
+            rows = await self._select(wanted)
+            found = await _aside(_unpack, rows, size=sum(row.size for row in rows))
             return {wanted[0]: _verified(wanted[0], found.get(wanted[0]))}
         lengths = await self._lengths(wanted)
         found = {}
@@ -290,10 +294,13 @@ def _protocols(files: Any) -> tuple[str, ...]:
 # Shared
 
 
+async def _aside(work: Callable[[T], R], argument: T, *, size: int) -> R:
+    """In a thread if it takes long: handing over costs more than a few kilobytes do."""
+    return work(argument) if size < SMALL_BYTES else await asyncio.to_thread(work, argument)
+
+
 async def _digests(contents: list[bytes]) -> list[str]:
-    if sum(map(len, contents)) < SMALL_BYTES:
-        return [digest_of(data) for data in contents]
-    return await asyncio.to_thread(lambda: [digest_of(data) for data in contents])
+    return await _aside(lambda items: [digest_of(data) for data in items], contents, size=sum(map(len, contents)))
 
 
 def _batches(items: list[tuple[str, bytes]]) -> Iterator[list[tuple[str, bytes]]]:

@@ -5,6 +5,7 @@
     │   ├── BadRepository         the folder can't be worked on
     │   ├── RunNotFound
     │   ├── StepNotFound
+    │   ├── NotInSnapshot         the snapshot has no such file
     │   ├── CallNotFound          no such pending approval
     │   └── AlreadyDecided        somebody answered first, or the run does not wait
     ├── RunBusy                   a live attempt holds the run
@@ -13,6 +14,7 @@
     ├── Unserializable            a value would not come back as it was; names the field
     ├── DatabaseUnavailable
     ├── ArtifactsUnavailable      the artifact store outside the database can't be reached
+    ├── SnapshotFailed            a folder can't be read for a snapshot, or can't be made to hold one
     ├── ArtifactMissing           bytes that a checkpoint refers to are gone
     ├── SandboxUnavailable        no level that the caller allows works on this machine
     ├── GitFailed                 git is missing, refused, or did not answer in time
@@ -50,6 +52,10 @@ class StepNotFound(Refused):
     """The run has no such step."""
 
 
+class NotInSnapshot(Refused):
+    """The snapshot has no such file."""
+
+
 class CallNotFound(Refused):
     """No such pending approval."""
 
@@ -80,6 +86,10 @@ class DatabaseUnavailable(DevfixError):
 
 class ArtifactsUnavailable(DevfixError):
     """The artifact store outside the database can't be reached or can't be used."""
+
+
+class SnapshotFailed(DevfixError):
+    """A folder can't be read for a snapshot, or can't be made to hold one."""
 
 
 class ArtifactMissing(DevfixError):
