@@ -12,7 +12,7 @@ import contextvars
 import logging
 import time
 import uuid
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from typing import Any, cast
 
@@ -55,6 +55,11 @@ class Attempt:
     def epoch(self) -> int:
         return self.claim.epoch
 
+    @property
+    def step(self) -> int:
+        """The number of the run's last saved step."""
+        return self.claim.step + self._services.saved[self.run_id, self.epoch]
+
     def lap(self) -> float:
         """Seconds of active time since the last call: what a node adds to the state's `active_seconds`."""
         now = time.monotonic()
@@ -93,8 +98,13 @@ class DurableGraph(CompiledStateGraph):  # type: ignore[type-arg]
         fields = {name: value for name, value in graph.__dict__.items() if name != "__orig_class__"}
         return cls(services=services, **fields)
 
-    async def astream(  # type: ignore[override]
-        self, input: Any, config: RunnableConfig | None = None, *, control: RunControl | None = None, **options: Any
+    async def astream(
+        self,
+        input: Any,  # noqa: A002 - LangGraph's own name for it
+        config: RunnableConfig | None = None,
+        *,
+        control: RunControl | None = None,
+        **options: Any,
     ) -> AsyncIterator[Any]:
         """LangGraph's `astream`, always with `durability="sync"`, inside an attempt."""
         configurable = (config or {}).get("configurable", {})
@@ -114,10 +124,10 @@ class DurableGraph(CompiledStateGraph):  # type: ignore[type-arg]
                 async for chunk in stream:
                     yield chunk
 
-    async def _may_run(self, run_id: str, input: Any, config: RunnableConfig) -> bool:
+    async def _may_run(self, run_id: str, given: Any, config: RunnableConfig) -> bool:
         """Whether there is anything to do. Raises AlreadyDecided for an answer that nobody asked for."""
         run = await self.services.runs.get(run_id)
-        if isinstance(input, Command) and input.resume is not None:
+        if isinstance(given, Command) and given.resume is not None:
             snapshot = await self.aget_state(_plain(config))
             if run.status in TERMINAL or not snapshot.interrupts:
                 raise AlreadyDecided(
@@ -149,6 +159,7 @@ class DurableGraph(CompiledStateGraph):  # type: ignore[type-arg]
     async def _settle(self, attempt: Attempt, config: RunnableConfig, error: BaseException | None) -> None:
         services, run_id = self.services, attempt.run_id
         services.attempts.pop(run_id, None)
+        services.saved.pop((run_id, attempt.epoch), None)
         if isinstance(error, Fenced) or attempt.overtaken:
             return
         try:
@@ -204,7 +215,7 @@ def _is_users_cancel(error: BaseException | None) -> bool:
     return type(inner).__name__ in {"UserInterrupt", "UserRollback"}
 
 
-async def _until_stopped(chunks: AsyncIterator[Any], attempt: Attempt) -> AsyncIterator[Any]:
+async def _until_stopped(chunks: AsyncIterator[Any], attempt: Attempt) -> AsyncGenerator[Any, None]:
     """The chunks, until the attempt is stopped from outside; what runs then is cancelled."""
     context = contextvars.copy_context()
     stopped = asyncio.create_task(attempt.stopped.wait())
@@ -253,11 +264,11 @@ def _plain(config: RunnableConfig) -> RunnableConfig:
     return {"configurable": {"thread_id": config["configurable"]["thread_id"]}}
 
 
-def _facts(input: Any) -> dict[str, Any]:
+def _facts(given: Any) -> dict[str, Any]:
     """What the registry shows of a run before its first step."""
-    if not isinstance(input, Mapping):
+    if not isinstance(given, Mapping):
         return {}
-    return {"goal": str(input.get("goal") or ""), "job": str(input.get("job") or ""), "model": input.get("model")}
+    return {"goal": str(given.get("goal") or ""), "job": str(given.get("job") or ""), "model": given.get("model")}
 
 
 def new_run_id() -> str:

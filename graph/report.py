@@ -50,7 +50,7 @@ def commands(run_id: str, standing: Standing) -> list[str]:
             ]
         case "failed", "budget":
             return [f"devfix resume {short} --budget-usd N", *look]
-        case ("queued" | "failed" | "cancelled"), _:
+        case (("queued" | "failed" | "cancelled"), _):
             return [f"devfix resume {short}", *look]
     return look
 

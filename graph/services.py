@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -68,6 +69,8 @@ class Services:
     close: Callable[[], Awaitable[None]] = _nothing
     attempts: dict[str, Attempt] = field(default_factory=dict)
     """The attempts that this process holds, by run."""
+    saved: Counter[tuple[str, int]] = field(default_factory=Counter)
+    """How many steps each attempt of this process has saved; the checkpointer counts."""
 
     def attempt(self, run_id: str) -> Attempt:
         """The present attempt on the run. Raises Fenced where this process holds none."""

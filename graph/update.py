@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NewType, TypeVar
+from typing import Any, NewType, TypeVar, cast
 
 from langchain_core.messages import BaseMessage
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -20,7 +20,9 @@ Update = NewType("Update", dict[str, Any])
 _RECORDS = {"messages", "attempts"}
 _ADDED = {"failures"}
 _FIELDS: Mapping[str, TypeAdapter[Any]] = {
-    name: TypeAdapter(info.annotation) for name, info in AgentState.model_fields.items() if name not in _RECORDS
+    name: TypeAdapter(cast("Any", info.annotation))
+    for name, info in AgentState.model_fields.items()
+    if name not in _RECORDS
 }
 
 

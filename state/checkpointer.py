@@ -15,7 +15,7 @@ import asyncio
 import math
 import random
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple, cast
 
@@ -71,10 +71,13 @@ class FencedSaver(AsyncPostgresSaver):
     the run is held, Unserializable for a value that would not come back as it was.
     """
 
-    def __init__(self, *, database: Database, runs: Runs) -> None:
+    def __init__(
+        self, *, database: Database, runs: Runs, saved: MutableMapping[tuple[str, int], int] | None = None
+    ) -> None:
         super().__init__(conn=cast("Any", None), serde=ExactSerializer())
         self._database = database
         self._runs = runs
+        self._saved = saved if saved is not None else defaultdict(int)
         self._held: defaultdict[_Place, list[_Writes]] = defaultdict(list)
         self._timers: dict[_Place, asyncio.TimerHandle] = {}
         self._flushing: dict[_Place, asyncio.Task[None]] = {}

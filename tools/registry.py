@@ -157,5 +157,10 @@ class Toolbox:
     def get(self, name: str) -> Tool | None:
         return self.tools.get(name)
 
+    @property
+    def schemas(self) -> list[dict[str, Any]]:
+        """The tools in the form that chat models take."""
+        return [each.schema for each in self]
+
     def __iter__(self) -> Iterator[Tool]:
         return iter(self.tools.values())

@@ -1,0 +1,97 @@
+"""A job is a kind of work: its tools, prompts, default model, and its evidence for `completed`.
+
+A job of your own is one module with one `Job` object; `graph/jobs/repair.py` is the one that ships.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from pydantic import BaseModel, ConfigDict, JsonValue
+
+from state.agent_state import AgentState, RunInput, ToolCall, Tried
+from state.failures import Failure
+from tools.registry import Toolbox
+
+if TYPE_CHECKING:
+    from graph.services import Services
+
+Judgement = Literal["go_on", "done", "nothing_to_do", "tests_unreachable"]
+
+
+class Begun(BaseModel):
+    """What a job makes of a run's input, before the first step is saved."""
+
+    model_config = ConfigDict(frozen=True)
+
+    goal: str
+    work: dict[str, Any]
+    snapshot: str | None = None
+
+
+class Observed(BaseModel):
+    """What a result means to the job."""
+
+    model_config = ConfigDict(frozen=True)
+
+    work: dict[str, Any]
+    tried: list[Tried] = []
+    completed: list[str] = []
+    failure: Failure | None = None
+
+
+class Verdict(BaseModel):
+    """How far the job is, by its own evidence."""
+
+    model_config = ConfigDict(frozen=True)
+
+    judgement: Judgement
+    summary: str = ""
+    """For `go_on`, what the model is told when it claims more than the evidence shows."""
+    details: str | None = None
+
+
+class Rules(Protocol):
+    """The decisions that a job takes; each is a plain function of the state, but for `begin`, which may read files."""
+
+    async def begin(self, given: RunInput, services: Services) -> Begun:
+        """Raises BadRepository or another Refused for an input that can't be worked on."""
+
+    def plan(self, state: AgentState) -> list[str]: ...
+
+    def prompt(self, state: AgentState) -> str:
+        """The system prompt."""
+
+    def opening(self, state: AgentState) -> ToolCall | None:
+        """A call that DevFix makes itself before the model is asked; None when there is nothing left to open."""
+
+    def evidence(self, state: AgentState) -> ToolCall | None:
+        """A call that DevFix makes before a gated call is put to a person, so that it is decided on evidence."""
+
+    def observe(self, state: AgentState, name: str, facts: Mapping[str, JsonValue]) -> Observed: ...
+
+    def judge(self, state: AgentState) -> Verdict: ...
+
+    def describe(self, state: AgentState, call: ToolCall) -> str:
+        """What a person is shown of a gated call."""
+
+    def again(self, work: Mapping[str, Any]) -> dict[str, Any]:
+        """The work as it is when a run that has ended is resumed: evidence that may be stale is dropped."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """A kind of work."""
+
+    name: str
+    rules: Rules
+    toolbox: Toolbox
+    work: type[BaseModel]
+    default_model: str
+
+
+def plan_done(state: AgentState, done: Sequence[str]) -> list[str]:
+    """The completed items of the plan, in the plan's order."""
+    return [item for item in state.plan if item in {*state.completed, *done}]

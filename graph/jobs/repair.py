@@ -1,0 +1,264 @@
+"""The main job: a repository whose tests fail. Find a patch, prove it, have it approved, apply it once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import BaseModel, JsonValue
+
+from graph.jobs import Begun, Job, Observed, Verdict
+from state.agent_state import AgentState, RunInput, ToolCall, Tried
+from state.errors import BadRepository
+from state.failures import Failure
+from tools.candidates import evaluate_candidates
+from tools.git import head
+from tools.patch import apply_patch_to_repository, check_patch_options
+from tools.read import list_files, read_file, search_text
+from tools.registry import Toolbox
+from tools.testing import run_tests
+from tools.write import edit_file, write_file
+
+if TYPE_CHECKING:
+    from graph.services import Services
+
+GOAL: Final = "Make the failing tests pass without changing what the tests ask for."
+DEFAULT_TEST_COMMAND: Final = "python -m pytest"
+
+REPRODUCE: Final = "reproduce the failing tests"
+FIND: Final = "find the cause and a patch"
+PROVE: Final = "run the tests again in a fresh copy with the patch"
+APPROVE: Final = "have the patch approved"
+APPLY: Final = "apply the patch once"
+
+
+class Evidence(BaseModel):
+    """One run of the tests, as evidence."""
+
+    snapshot: str | None
+    outcome: str
+    passed: int = 0
+    failed: int = 0
+    failing: list[str] = []
+    text: str = ""
+
+
+class RepairWork(BaseModel):
+    """The repair job's part of the state."""
+
+    repository: str
+    test_command: str = DEFAULT_TEST_COMMAND
+    python: str | None = None
+    allow_test_edits: bool = False
+    env: list[str] = []
+    allow_network: bool = False
+    unsafe_local: bool = False
+    commit: bool = False
+    patch_out: str | None = None
+    base: str
+    """The snapshot of the untouched repository."""
+    head: str | None = None
+    """The repository's commit when the run began."""
+    opening: Evidence | None = None
+    """The tests as they were found."""
+    evidence: Evidence | None = None
+    """The last cold run in a fresh copy."""
+    failing: list[str] = []
+    """The tests that fail as of the last run."""
+    candidates: int = 0
+    """How many candidate patches were evaluated."""
+    applied: dict[str, JsonValue] | None = None
+    """The receipt of the applied patch."""
+
+
+_PROMPT: Final = """You repair a repository whose tests fail. You work on a copy; the user's folder is not touched \
+until a person approves the patch.
+
+Goal: {goal}
+Test command: {command}
+
+How to work:
+- Read the failing tests and the code that they reach. Find the cause before you edit.
+- Make the smallest change that is right for all inputs, not only for those that the tests show.
+- {tests}
+- After an edit, run the tests. When they pass, call apply_patch_to_repository with a one-line summary: a person \
+then sees the diff and decides.
+- Several read calls in one turn run side by side. If you are stuck, say what you tried and what you would need.
+"""
+
+
+class RepairRules:
+    """The repair job's decisions."""
+
+    async def begin(self, given: RunInput, services: Services) -> Begun:
+        repository = existing_folder(given.repository)
+        await check_patch_options(repository, commit=given.commit, patch_out=given.patch_out)
+        base = await services.snapshots.take(repository)
+        work = RepairWork(
+            repository=str(repository),
+            test_command=given.test_command or DEFAULT_TEST_COMMAND,
+            python=given.python,
+            allow_test_edits=given.allow_test_edits,
+            env=given.env,
+            allow_network=given.allow_network,
+            unsafe_local=given.unsafe_local,
+            commit=given.commit,
+            patch_out=given.patch_out,
+            base=base,
+            head=await head(repository),
+        )
+        return Begun(goal=given.goal or GOAL, work=work.model_dump(), snapshot=base)
+
+    def plan(self, state: AgentState) -> list[str]:
+        return [REPRODUCE, FIND, PROVE, APPROVE, APPLY]
+
+    def prompt(self, state: AgentState) -> str:
+        work = work_of(state)
+        tests = "You may edit the tests." if work.allow_test_edits else "Test files are read-only."
+        return _PROMPT.format(goal=state.goal, command=work.test_command, tests=tests)
+
+    def opening(self, state: AgentState) -> ToolCall | None:
+        if work_of(state).opening is not None:
+            return None
+        return ToolCall(id="opening", name="run_tests", args={"locate": True}, origin="devfix")
+
+    def evidence(self, state: AgentState) -> ToolCall | None:
+        evidence = work_of(state).evidence
+        if evidence is not None and evidence.snapshot == state.snapshot:
+            return None
+        return ToolCall(id=f"evidence-{(state.snapshot or '')[:12]}", name="run_tests", args={}, origin="devfix")
+
+    def observe(self, state: AgentState, name: str, facts: Mapping[str, JsonValue]) -> Observed:
+        work = work_of(state)
+        match name:
+            case "run_tests":
+                return _observe_tests(state, work, facts)
+            case "evaluate_candidates":
+                evaluated = _count(facts.get("evaluated"))
+                work.candidates += evaluated
+                tried = [Tried(what=f"{evaluated} candidate patches", outcome=str(facts.get("summary") or "evaluated"))]
+                return Observed(work=work.model_dump(), tried=tried)
+            case "edit_file" | "write_file":
+                what = f"{name} {facts.get('path')}"
+                return Observed(work=work.model_dump(), tried=[Tried(what=what, outcome="done")])
+            case "apply_patch_to_repository":
+                work.applied = dict(facts)
+                return Observed(work=work.model_dump(), completed=[APPROVE, APPLY])
+        return Observed(work=work.model_dump())
+
+    def judge(self, state: AgentState) -> Verdict:
+        work = work_of(state)
+        if work.opening is None:
+            return Verdict(judgement="go_on")
+        if work.applied is not None and work.evidence is not None and work.evidence.outcome == "passed":
+            return Verdict(judgement="done", summary=f"The patch is applied, and {_counts(work.evidence)} with it.")
+        if work.opening.outcome == "passed":
+            return Verdict(judgement="nothing_to_do", summary=f"The tests pass already: {_counts(work.opening)}.")
+        if work.opening.outcome in {"unreachable", "no_tests"}:
+            return Verdict(
+                judgement="tests_unreachable",
+                summary=f"The tests could not be run with `{work.test_command}`.",
+                details=work.opening.text,
+            )
+        return Verdict(judgement="go_on", summary=_nudge(state, work))
+
+    def describe(self, state: AgentState, call: ToolCall) -> str:
+        work = work_of(state)
+        evidence = f"{_counts(work.evidence)} in a fresh copy" if work.evidence else "no evidence"
+        return f"{call.args.get('summary') or call.name}\n\nTest evidence: {evidence} ({work.test_command})."
+
+    def again(self, work: Mapping[str, Any]) -> dict[str, Any]:
+        found = RepairWork.model_validate(work)
+        if found.opening is not None and found.opening.outcome in {"unreachable", "no_tests"}:
+            found.opening = None
+        return found.model_dump()
+
+
+def existing_folder(path: str) -> Path:
+    """The folder, absolute. Raises BadRepository in one sentence."""
+    if not path:
+        raise BadRepository("no repository was given; name the folder whose tests fail")
+    folder = Path(path).absolute()
+    if not folder.exists():
+        raise BadRepository(f"there is no folder {folder}")
+    if not folder.is_dir():
+        raise BadRepository(f"{folder} is a file; name the folder of the repository")
+    try:
+        empty = not any(folder.iterdir())
+    except OSError as error:
+        raise BadRepository(f"{folder} can't be read: {error.strerror}") from None
+    if empty:
+        raise BadRepository(f"{folder} is empty; there is nothing to repair")
+    return folder.resolve()
+
+
+def work_of(state: AgentState) -> RepairWork:
+    return RepairWork.model_validate(state.work)
+
+
+def _observe_tests(state: AgentState, work: RepairWork, facts: Mapping[str, JsonValue]) -> Observed:
+    seen = Evidence(
+        snapshot=str(facts.get("snapshot") or ""),
+        outcome=str(facts.get("outcome")),
+        passed=_count(facts.get("passed")),
+        failed=_count(facts.get("failed")) + _count(facts.get("errors")),
+        failing=[str(each) for each in _list(facts.get("failing"))][:50],
+        text=str(facts.get("text") or "")[-4000:],
+    )
+    work.failing = seen.failing
+    completed = [REPRODUCE]
+    if facts.get("call") == "opening":
+        work.opening = seen
+    if facts.get("fresh"):
+        work.evidence = seen
+        proven = seen.outcome == "passed" and seen.snapshot != work.base
+        completed = [REPRODUCE, FIND, PROVE] if proven else completed
+    tried = [Tried(what="ran the tests", outcome=_counts(seen))]
+    refuted = facts.get("fresh") and facts.get("call") != "opening" and seen.outcome != "passed"
+    failure = Failure(kind="tool_failed", detail=f"in a fresh copy: {_counts(seen)}") if refuted else None
+    return Observed(work=work.model_dump(), tried=tried, completed=completed, failure=failure)
+
+
+def _nudge(state: AgentState, work: RepairWork) -> str:
+    if work.evidence is not None and work.evidence.snapshot == state.snapshot and work.evidence.outcome == "passed":
+        return "The tests pass. Call apply_patch_to_repository so that a person can approve the patch."
+    if state.snapshot == work.base:
+        return "Nothing has been changed yet and the tests still fail. Use the tools, or say what you would need."
+    return "Run the tests on what you have changed; when they pass, call apply_patch_to_repository."
+
+
+def _counts(facts: Evidence) -> str:
+    if facts.outcome in {"passed", "failed"}:
+        return f"{facts.passed} passed, {facts.failed} failed"
+    return {"timeout": "the tests ran into the time limit", "no_tests": "no tests were found"}.get(
+        facts.outcome, "the tests could not be run"
+    )
+
+
+def _count(value: JsonValue | None) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def _list(value: JsonValue | None) -> list[JsonValue]:
+    return value if isinstance(value, list) else []
+
+
+REPAIR = Job(
+    name="repair",
+    rules=RepairRules(),
+    toolbox=Toolbox.of(
+        [
+            list_files,
+            read_file,
+            search_text,
+            run_tests,
+            evaluate_candidates,
+            edit_file,
+            write_file,
+            apply_patch_to_repository,
+        ]
+    ),
+    work=RepairWork,
+    default_model="search-repair",
+)

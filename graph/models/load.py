@@ -1,0 +1,62 @@
+"""From a model's name to the model: `search-repair`, `scripted:FILE`, `recorded:RUN`, `openai:NAME`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from langchain_core.language_models import BaseChatModel
+
+from graph.models.recorded import recorded
+from graph.models.scripted import ScriptedModel
+from state.errors import Refused
+from state.runs import Runs
+from state.trace import Trace
+
+
+class ModelLoader:
+    """Finds models by name, and keeps those that it has made."""
+
+    def __init__(self, *, runs: Runs, trace: Trace) -> None:
+        self._runs = runs
+        self._trace = trace
+        self._made: dict[str, BaseChatModel] = {}
+
+    async def get(self, name: str) -> BaseChatModel:
+        """Raises Refused for a name that stands for nothing, or whose settings are missing."""
+        if name not in self._made:
+            self._made[name] = await self._make(name)
+        return self._made[name]
+
+    async def _make(self, name: str) -> BaseChatModel:
+        kind, _, rest = name.partition(":")
+        match kind, rest:
+            case "search-repair", "":
+                return _search_repair()
+            case "scripted", path if path:
+                return ScriptedModel.load(Path(path))
+            case "recorded", prefix if prefix:
+                return await recorded((await self._runs.find(prefix)).run_id, self._trace)
+            case "openai", model if model:
+                return _openai(model)
+        raise Refused(
+            f"there is no model {name!r}; there are search-repair, scripted:FILE, recorded:RUN and openai:NAME"
+        )
+
+
+def _search_repair() -> BaseChatModel:
+    from graph.models.search_repair import SearchRepairModel
+
+    return SearchRepairModel()
+
+
+def _openai(model: str) -> BaseChatModel:
+    """Any OpenAI-compatible endpoint; langchain-openai reads OPENAI_API_KEY and OPENAI_BASE_URL itself."""
+    from langchain_openai import ChatOpenAI
+
+    if not os.environ.get("OPENAI_API_KEY"):
+        raise Refused(
+            f"the model openai:{model} needs a key: set OPENAI_API_KEY (and OPENAI_BASE_URL for another endpoint), "
+            "or use search-repair, which needs none"
+        )
+    return ChatOpenAI(model=model, max_retries=4, timeout=120, stream_usage=True)

@@ -1,0 +1,196 @@
+"""review: judge. The only join: results are taken in, failures answered by the table, limits held, the end decided."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from graph.jobs import Job, plan_done
+from graph.policy import rule
+from graph.prompts import DEVFIX, from_devfix
+from graph.report import commands, sentence
+from graph.services import Services
+from graph.update import Update, new_messages, update
+from state.agent_state import AgentState, Decision, Report, ToolCall, Tried
+from state.failures import Failure
+from state.status import Standing
+
+IDLE_LIMIT = 3
+"""Turns in a row without a call, while the evidence denies success, before a person is asked."""
+
+
+class Result(NamedTuple):
+    """What came of one call, as the job sees it."""
+
+    call_id: str
+    name: str
+    facts: Mapping[str, Any]
+    is_error: bool
+
+
+async def review(state: AgentState, *, services: Services) -> Update:
+    """Take in what is new, and say what is next."""
+    job = services.job(state.job)
+    state, tried, found = _take_in(state, job)
+    seconds = state.active_seconds + services.attempt(state.run_id).lap()
+    state = state.model_copy(update={"active_seconds": seconds})
+    fresh = [*state.failures[state.handled :], *found]
+    ruling = _judge(state, job, fresh)
+    return update(
+        **ruling,
+        attempts=tried,
+        failures=found,
+        work=state.work,
+        completed=state.completed,
+        active_seconds=seconds,
+        reviewed=len(state.messages) + len(ruling.get("messages", ())),
+        handled=len(state.failures) + len(found),
+    )
+
+
+def _take_in(state: AgentState, job: Job) -> tuple[AgentState, list[Tried], list[Failure]]:
+    """The state with the job's view of the new results, and the calls that now have one taken off."""
+    tried: list[Tried] = []
+    failures: list[Failure] = []
+    answered = set()
+    for result in _results(state):
+        answered.add(result.call_id)
+        if result.is_error:
+            continue
+        seen = job.rules.observe(state, result.name, result.facts)
+        tried += [each.model_copy(update={"step": state.step}) for each in seen.tried]
+        failures += [seen.failure] if seen.failure else []
+        state = state.model_copy(update={"work": seen.work, "completed": plan_done(state, seen.completed)})
+    pending = [call for call in state.pending_actions if call.id not in answered]
+    return state.model_copy(update={"pending_actions": pending}), tried, failures
+
+
+def _results(state: AgentState) -> Iterator[Result]:
+    for record in new_messages(state):
+        if record.get("type") == "tool":
+            facts = record.get("artifact") or {}
+            yield Result(record["tool_call_id"], record.get("name") or "", facts, record.get("status") == "error")
+        elif "name" in (ours := (record.get("additional_kwargs") or {}).get(DEVFIX) or {}):
+            yield Result(ours["facts"]["call"], ours["name"], ours["facts"], bool(ours.get("is_error")))
+
+
+def _judge(state: AgentState, job: Job, failures: list[Failure]) -> dict[str, Any]:
+    """The first of these that has something to say: evidence, failures, limits, open calls, idleness."""
+    verdict = job.rules.judge(state)
+    match verdict.judgement:
+        case "done" | "nothing_to_do" as reason:
+            return _end(state, Standing("completed", reason), verdict.summary)
+        case "tests_unreachable":
+            return _end(state, Standing("failed", "tests_unreachable"), verdict.summary, details=verdict.details)
+    if failures and (ruling := _answer(state, failures)):
+        return ruling
+    if limit := _limit(state):
+        return _end(state, limit, _limit_sentence(state, limit))
+    if state.pending_actions:
+        return _open(state, job)
+    if state.idle_turns:
+        return _idle(state, verdict.summary)
+    return {"decision": "continue", "pending_actions": []}
+
+
+def _open(state: AgentState, job: Job) -> dict[str, Any]:
+    """The turn is not over: ungated calls first, then evidence, then the question."""
+    if any(not call.gated for call in state.pending_actions):
+        return {"decision": "tools", "pending_actions": state.pending_actions}
+    evidence = job.rules.evidence(state)
+    if evidence is not None:
+        return {"decision": "tools", "pending_actions": [_as_read(evidence, job), *state.pending_actions]}
+    return {"decision": "ask", "pending_actions": state.pending_actions}
+
+
+def _as_read(call: ToolCall, job: Job) -> ToolCall:
+    tool = job.toolbox.get(call.name)
+    return call.model_copy(update={"kind": tool.kind if tool else "read"})
+
+
+def _answer(state: AgentState, failures: list[Failure]) -> dict[str, Any] | None:
+    """What the table says to the gravest of the new failures; None where the model simply reads of it and goes on."""
+    rulings = [rule(failure, _in_a_row(state, failure)) for failure in failures]
+    order: list[Decision] = ["stop", "escalate", "re-plan", "retry"]
+    for decision in order:
+        for failure, ruling in zip(failures, rulings, strict=True):
+            if ruling.decision != decision:
+                continue
+            if ruling.standing is not None:
+                return _end(state, ruling.standing, f"{sentence(ruling.standing)} {failure.detail}")
+            if decision == "escalate":
+                return _escalate(state, failure.detail)
+            told = [from_devfix(failure.detail, identifier=f"failure-{state.step}")] if decision == "retry" else []
+            return {"decision": decision, "messages": told, "pending_actions": []}
+    return None
+
+
+def _in_a_row(state: AgentState, failure: Failure) -> int:
+    """How often this kind has come without another kind, or a step of success, between."""
+    steps = [each.step for each in state.failures if each.kind == failure.kind]
+    row, at = 1, state.step
+    for step in sorted(set(steps), reverse=True)[1:] if steps else []:
+        if at - step > 4:
+            break
+        row, at = row + 1, step
+    return row
+
+
+def _limit(state: AgentState) -> Standing | None:
+    budgets = state.budgets
+    if budgets.usd is not None and state.cost_usd >= budgets.usd:
+        return Standing("failed", "budget")
+    if budgets.tokens is not None and state.tokens >= budgets.tokens:
+        return Standing("failed", "budget")
+    if state.step >= budgets.steps:
+        return Standing("failed", "step_limit")
+    return Standing("failed", "deadline") if state.active_seconds >= budgets.seconds else None
+
+
+def _limit_sentence(state: AgentState, limit: Standing) -> str:
+    budgets = state.budgets
+    match limit.reason:
+        case "budget":
+            return f"The budget is used up: {state.cost_usd:.4f} USD and {state.tokens} tokens so far."
+        case "step_limit":
+            return f"The run has taken {state.step} steps; its limit is {budgets.steps}."
+    return f"The run has worked for {state.active_seconds:.0f} s; its limit is {budgets.seconds:.0f} s."
+
+
+def _idle(state: AgentState, nudge: str) -> dict[str, Any]:
+    """The model asked for nothing and the evidence says that it is not done: tell it, then ask a person."""
+    said = str(state.messages[-1].get("content") or "")[:2000] if state.messages else ""
+    if state.idle_turns >= IDLE_LIMIT or said.startswith("I found no patch"):
+        return _escalate(state, said or "The model asks for nothing more.")
+    return {
+        "decision": "continue",
+        "messages": [from_devfix(nudge, identifier=f"nudge-{state.step}")],
+        "pending_actions": [],
+    }
+
+
+def _escalate(state: AgentState, why: str) -> dict[str, Any]:
+    report = _report(state, Standing("waiting", "escalation"), f"The run can't go on by itself. {why}")
+    return {"decision": "escalate", "report": report, "pending_actions": []}
+
+
+def _end(state: AgentState, standing: Standing, summary: str, *, details: str | None = None) -> dict[str, Any]:
+    report = _report(state, standing, summary, details)
+    return {
+        "decision": "done" if standing.status == "completed" else "stop",
+        "status": standing.status,
+        "reason": standing.reason,
+        "report": report,
+        "pending_actions": [],
+    }
+
+
+def _report(state: AgentState, standing: Standing, summary: str, details: str | None = None) -> Report:
+    return Report(
+        summary=summary,
+        done=state.completed,
+        left=[item for item in state.plan if item not in state.completed] if standing.status != "completed" else [],
+        tried=[f"{each['what']}: {each['outcome']}" for each in state.attempts[-50:]],
+        next=commands(state.run_id, standing),
+        details=details,
+    )

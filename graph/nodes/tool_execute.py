@@ -1,0 +1,141 @@
+"""tool_execute: do one call. Several reads of a turn run side by side; each result is saved by itself."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime
+
+from langchain_core.messages import BaseMessage, ToolMessage
+from pydantic import JsonValue
+
+from graph.prompts import from_devfix
+from graph.services import Services
+from graph.update import Update, update
+from state.agent_state import Task
+from state.failures import Failure
+from state.trace import Call
+from tools.execution import Performed, effect_key
+from tools.registry import Tool, ToolContext, ToolResult
+from tools.sandbox import choose_sandbox
+from tools.workspace import Workspace
+
+INLINE_BYTES = 32 * 1024
+"""What a message carries itself; anything larger is an artifact, and the message names it."""
+
+
+async def tool_execute(task: Task, *, services: Services) -> Update:
+    """Perform the call and write its result, and the new snapshot where the call changed the workspace."""
+    job = services.job(task.job)
+    tool = job.toolbox.get(task.call.name)
+    if tool is None:
+        known = ", ".join(each.name for each in job.toolbox)
+        text = f"There is no tool {task.call.name}; there are: {known}."
+        return _written(task, Performed(ToolResult(content=text, is_error=True), "unknown_tool"), {})
+    started = services.now()
+    epoch = services.attempt(task.run_id).epoch
+    async with _workspace(task, services, epoch) as workspace:
+        context = await _context(task, services, workspace)
+        performed = await services.execution.perform(tool, task.call.args, context, epoch=epoch)
+        changed = await _snapshot(task, tool, services, workspace)
+    performed = await _slim(performed, services)
+    await services.trace.record(_call(task, performed, epoch, started, services.now()))
+    return _written(task, performed, {"snapshot": changed} if changed else {})
+
+
+@asynccontextmanager
+async def _workspace(task: Task, services: Services, epoch: int) -> AsyncIterator[Workspace]:
+    """The attempt's workspace; for evidence that DevFix gathers itself, a fresh copy."""
+    repository = str(task.work.get("repository") or "")
+    if task.call.origin == "devfix" and task.snapshot is not None:
+        async with services.workspaces.fresh(
+            task.run_id, epoch, repository=repository, snapshot=task.snapshot
+        ) as workspace:
+            yield workspace
+        return
+    yield await services.workspaces.at(task.run_id, epoch, repository=repository, snapshot=task.snapshot)
+
+
+async def _context(task: Task, services: Services, workspace: Workspace) -> ToolContext:
+    work = task.work
+    sandbox = await choose_sandbox(
+        unsafe_local=bool(work.get("unsafe_local")), allow_network=bool(work.get("allow_network"))
+    )
+    return ToolContext(
+        run_id=task.run_id,
+        call_id=task.call.id,
+        key=effect_key(task.run_id, task.call.id),
+        bound=task.call.bound,
+        work=work,
+        snapshot=task.snapshot,
+        workspace=workspace,
+        sandbox=sandbox,
+        artifacts=services.artifacts,
+        snapshots=services.snapshots,
+        settings=services.settings,
+    )
+
+
+async def _snapshot(task: Task, tool: Tool, services: Services, workspace: Workspace) -> str | None:
+    """The workspace's new content, stored before the checkpoint that names it."""
+    return await services.workspaces.take(workspace) if tool.kind == "workspace" else None
+
+
+async def _slim(performed: Performed, services: Services) -> Performed:
+    """The result with everything large moved to the artifact store, once."""
+    result = performed.result
+    content, facts = result.content, result.facts
+    if len(content.encode("utf-8", "surrogatepass")) > INLINE_BYTES:
+        data = content.encode("utf-8", "surrogatepass")
+        digest = await services.artifacts.put(data)
+        half = INLINE_BYTES // 4
+        content = f"{content[:half]}\n[... {len(data)} bytes in all; artifact {digest} ...]\n{content[-half:]}"
+        facts = {**facts, "content_artifact": digest}
+    slim: dict[str, JsonValue] = {}
+    for name, value in facts.items():
+        if isinstance(value, str) and len(value) > INLINE_BYTES:
+            digest = await services.artifacts.put(value.encode("utf-8", "surrogatepass"))
+            slim[name] = f"artifact {digest}"
+        else:
+            slim[name] = value
+    return performed._replace(result=result.model_copy(update={"content": content, "facts": slim}))
+
+
+def _written(task: Task, performed: Performed, more: dict[str, str]) -> Update:
+    result, kind = performed
+    failures = [Failure(kind=kind, detail=result.content[:2000], step=task.step, call_id=task.call.id)] if kind else []
+    return update(messages=[_message(task, result)], failures=failures, **more)
+
+
+def _message(task: Task, result: ToolResult) -> BaseMessage:
+    call = task.call
+    facts = {**result.facts, "snapshot": task.snapshot, "call": call.id, "fresh": call.origin == "devfix"}
+    identifier = f"result-{call.id}"
+    if call.origin == "devfix":
+        text = f"DevFix ran {call.name} itself, in a fresh copy:\n{result.content}"
+        return from_devfix(text, identifier=identifier, name=call.name, facts=facts, is_error=result.is_error)
+    return ToolMessage(
+        result.content,
+        tool_call_id=call.id,
+        name=call.name,
+        status="error" if result.is_error else "success",
+        artifact=facts,
+        id=identifier,
+    )
+
+
+def _call(task: Task, performed: Performed, epoch: int, started: datetime, ended: datetime) -> Call:
+    result = performed.result
+    return Call(
+        run_id=task.run_id,
+        epoch=epoch,
+        step=task.step + 1,
+        kind="tool",
+        name=task.call.name,
+        call_id=task.call.id,
+        request={"args": task.call.args, "bound": task.call.bound, "snapshot": task.snapshot},
+        result=result.model_dump(),
+        error=f"{performed.failure}: {result.content[:500]}" if performed.failure else None,
+        started_at=started,
+        ended_at=ended,
+    )

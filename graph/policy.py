@@ -1,0 +1,60 @@
+"""The failure table: what follows each kind of failure. One row each; total over `FailureKind`."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from state.agent_state import Decision
+from state.failures import Failure, FailureKind
+from state.status import Standing
+
+
+class Response(NamedTuple):
+    """What follows a failure."""
+
+    decision: Decision
+    """While the failure has not come `limit` times in a row."""
+    limit: int
+    then: Decision
+    """From then on."""
+    standing: Standing | None = None
+    """How the run ends or waits, where `then` is stop."""
+
+
+POLICY: Final[dict[FailureKind, Response]] = {
+    "tool_timeout": Response("continue", 5, "escalate"),
+    "tool_unavailable": Response("continue", 5, "escalate"),
+    "tool_failed": Response("continue", 5, "escalate"),
+    "invalid_arguments": Response("continue", 5, "escalate"),
+    "unknown_tool": Response("continue", 3, "escalate"),
+    "model_error": Response("retry", 4, "stop", Standing("failed", "model_unavailable")),
+    "model_key_refused": Response("stop", 0, "stop", Standing("failed", "model_unavailable")),
+    "unparsable_output": Response("retry", 1, "stop", Standing("failed", "unparsable_output")),
+    "truncated_output": Response("retry", 2, "stop", Standing("failed", "unparsable_output")),
+    "empty_output": Response("retry", 1, "stop", Standing("failed", "unparsable_output")),
+    "refused": Response("retry", 1, "stop", Standing("failed", "refused")),
+    "no_progress": Response("re-plan", 1, "escalate"),
+    "nothing_found": Response("escalate", 0, "escalate"),
+    "budget": Response("stop", 0, "stop", Standing("failed", "budget")),
+    "step_limit": Response("stop", 0, "stop", Standing("failed", "step_limit")),
+    "deadline": Response("stop", 0, "stop", Standing("failed", "deadline")),
+    "approval_expired": Response("escalate", 0, "escalate"),
+    "outcome_unknown": Response("escalate", 0, "escalate"),
+    "effect_refused": Response("escalate", 0, "escalate"),
+    "tests_unreachable": Response("stop", 0, "stop", Standing("failed", "tests_unreachable")),
+    "internal": Response("retry", 1, "stop", Standing("failed", "internal")),
+}
+
+
+class Ruling(NamedTuple):
+    """What the table says to a failure at hand."""
+
+    decision: Decision
+    standing: Standing | None
+
+
+def rule(failure: Failure, in_a_row: int) -> Ruling:
+    """The table's answer to a failure that has come `in_a_row` times without anything else between."""
+    row = POLICY[failure.kind]
+    decision = row.decision if in_a_row <= row.limit else row.then
+    return Ruling(decision, row.standing if decision == "stop" else None)

@@ -1,0 +1,73 @@
+"""The composition root: the one file that knows everyone. Everyone else is handed what they use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from graph.agent import build_agent
+from graph.durable import DurableGraph
+from graph.jobs import Job
+from graph.jobs.repair import REPAIR
+from graph.models.load import ModelLoader
+from graph.services import Services
+from state.approvals import PostgresApprovals
+from state.artifacts import open_artifacts
+from state.checkpointer import FencedSaver
+from state.database import Database
+from state.ledger import PostgresLedger
+from state.runs import PostgresRuns
+from state.settings import Settings
+from state.snapshots import Snapshots
+from state.steps import Steps
+from state.trace import PostgresTrace
+from tools.execution import Execution
+from tools.workspaces import Workspaces
+
+JOBS: Mapping[str, Job] = {REPAIR.name: REPAIR}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Application:
+    """One process's DevFix. Nothing is open until it is used."""
+
+    settings: Settings
+    database: Database
+    services: Services
+    steps: Steps
+
+    def saver(self) -> FencedSaver:
+        """The checkpointer; needs a running event loop."""
+        return FencedSaver(database=self.database, runs=self.services.runs, saved=self.services.saved)
+
+    def agent(self) -> DurableGraph:
+        """The graph with its checkpointer; needs a running event loop."""
+        return build_agent(self.services, checkpointer=self.saver())
+
+
+def build(settings: Settings | None = None, *, label: str, jobs: Mapping[str, Job] = JOBS) -> Application:
+    """Put the application together. Opens nothing; settings are read here, once, where none are given."""
+    settings = settings or Settings()
+    database = Database(settings)
+    runs = PostgresRuns(database=database, lease_seconds=settings.lease_seconds)
+    ledger = PostgresLedger(database=database)
+    trace = PostgresTrace(database=database)
+    artifacts = open_artifacts(settings=settings, database=database)
+    snapshots = Snapshots(artifacts=artifacts)
+    services = Services(
+        settings=settings,
+        runs=runs,
+        approvals=PostgresApprovals(database=database),
+        ledger=ledger,
+        trace=trace,
+        artifacts=artifacts,
+        snapshots=snapshots,
+        workspaces=Workspaces(home=settings.home, snapshots=snapshots),
+        execution=Execution(ledger=ledger, runs=runs),
+        models=ModelLoader(runs=runs, trace=trace),
+        jobs=jobs,
+        label=label,
+        open=database.open,
+        close=database.close,
+    )
+    return Application(settings=settings, database=database, services=services, steps=Steps(database=database))
