@@ -17,7 +17,7 @@ from pydantic import JsonValue
 
 from state.errors import BadRepository, EffectRefused
 from tools.carry import Conflict, FolderChanges, PatchConflict, apply_changes, forget, look
-from tools.changes import load_changes
+from tools.changes import load_changes, no_longer_covered
 from tools.commit import CommitMessage, check_commit, find_commit, make_commit
 from tools.git import GitRepository, git_program, head, open_repository
 from tools.journal import Journal
@@ -90,6 +90,8 @@ async def _bind(arguments: Mapping[str, Any], context: ToolContext) -> Mapping[s
         raise EffectRefused("there is nothing to apply: the workspace holds just what the repository held")
     changes = await load_changes(context.snapshots, base, snapshot)
     _refuse_unfit(changes)
+    for path, why in (await no_longer_covered(context.snapshots, base, snapshot)).items():
+        raise EffectRefused(f"{path} was changed, but can't be in a patch: {why}; change it back, or leave it")
     mode = _Mode.of(context.work)
     if mode.commit:
         repository, parent = await _repository_of(context)
@@ -190,7 +192,7 @@ class _Effect:
             kept = await self.context.artifacts.put(self._patch())
             view = await asyncio.to_thread(_three_ways, conflict.conflicts)
             raise EffectRefused(
-                f"{conflict}: the patch is kept as artifact {kept[:12]}, and `devfix show {self.context.run_id[:8]}` "
+                f"{conflict}: the patch is kept as artifact {kept}, and `devfix show {self.context.run_id[:8]}` "
                 f"prints it\n\n{view}"
             ) from conflict
 

@@ -204,6 +204,18 @@ async def test_no_patch_reaches_into_a_git_folder(tmp_path: Path) -> None:
         await desk.bound()
 
 
+async def test_what_is_no_longer_covered_is_not_taken_for_removed(tmp_path: Path) -> None:
+    """A file that has become what no snapshot keeps is neither deleted nor silently left out."""
+    desk = await Desk(tmp_path).edit({"README": b"x\n"})
+    write(desk.repository, {"cert.pem": b"public\n"})
+    write(desk.copy, {"cert.pem": b"-----BEGIN PRIVATE KEY-----\n"})
+    desk.work["base"] = await desk.snapshots.take(desk.repository)
+    desk.snapshot = await desk.snapshots.take(desk.copy)
+    with pytest.raises(EffectRefused, match=r"cert\.pem was changed, but can't be in a patch"):
+        await desk.bound()
+    assert "cert.pem" not in await unified_diff(desk.snapshots, desk.work["base"], desk.snapshot)
+
+
 async def test_a_conflict_writes_nothing_and_keeps_the_patch(tmp_path: Path) -> None:
     """B-kind: somebody edited the same file meanwhile. Both sides are shown, and the patch can be had."""
     desk = await Desk(tmp_path).edit()
