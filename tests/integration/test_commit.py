@@ -350,3 +350,13 @@ async def test_a_git_of_the_repositorys_own_is_not_used(tmp_path: Path, monkeypa
     monkeypatch.setenv("PATH", f".:{os.environ['PATH']}")
     assert await head(tmp_path) is None
     assert not (tmp_path / "sprung").exists()
+
+
+async def test_a_detached_head_without_branches(tmp_path: Path) -> None:
+    """A checkout as build servers make it: no branch at all, and still one of our own."""
+    root = make_repository(tmp_path / "r", {"a.py": b"1\n"})
+    sh(root, "checkout", "-q", "--detach")
+    sh(root, "branch", "-D", "main")
+    made = await commit_of(root, modified("a.py", b"1\n", b"2\n"))
+    assert made.branch == "devfix/0192aaaa"
+    assert await commit_of(root, modified("a.py", b"1\n", b"2\n")) == made
