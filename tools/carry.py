@@ -81,6 +81,15 @@ def apply_changes(root: Path, changes: FolderChanges, *, journal: Journal) -> Ap
         return _Application(folder, changes, journal).perform()
 
 
+def take_back(root: Path, changes: FolderChanges, *, journal: Journal) -> bool:
+    """Undo what an interrupted call wrote, for a run that will not go on.
+
+    False where nothing was begun, or all of it is there: a complete patch stays. Raises as `apply_changes`.
+    """
+    with _explained(), open_folder(root) as folder, journal.held(root):
+        return _Application(folder, changes, journal).take_back()
+
+
 def forget(root: Path, journal: Journal) -> None:
     """Clear what an interrupted call left behind, once its changes are known to be complete."""
     with _explained(), open_folder(root) as folder, journal.held(root):
@@ -120,6 +129,13 @@ class _Application:
         self._journal.remove()
         already = [change.path for change in self._changes.files if self._is(change, "done")]
         return Applied([change.path for change in self._todo], already)
+
+    def take_back(self) -> bool:
+        begun = bool(self._begun.todo) and not all(self._is(change, "done") for change in self._changes.files)
+        if begun:
+            self._put_back(self._begun)
+        self._journal.remove()
+        return begun
 
     def _is(self, change: FileChange, standing: Standing) -> bool:
         return self._stands[change.path].standing == standing

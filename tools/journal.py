@@ -60,7 +60,8 @@ class Journal:
         _sync_folder(self._folder)
 
     def remove(self) -> None:
-        with suppress(FileNotFoundError):
+        # One that can't be removed does no harm: each path is looked at again before anything is done with it.
+        with suppress(OSError):
             self._path.unlink()
 
     @contextmanager

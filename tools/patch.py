@@ -17,6 +17,7 @@ from pydantic import JsonValue
 
 from state.errors import BadRepository, EffectRefused
 from tools.carry import Conflict, FolderChanges, PatchConflict, apply_changes, forget, look
+from tools.carry import take_back as carry_back
 from tools.changes import load_changes, no_longer_covered
 from tools.commit import CommitMessage, check_commit, find_commit, make_commit
 from tools.git import GitRepository, git_program, head, open_repository
@@ -81,6 +82,17 @@ async def unified_diff(snapshots: Snapshots, old: str, new: str) -> str:
     """
     changes = await load_changes(snapshots, old, new)
     return await asyncio.to_thread(_text, changes.files)
+
+
+async def take_back(context: ToolContext) -> bool:
+    """For a run that ends without settling this effect: undo what an interrupted call wrote into the folder.
+
+    False where there was nothing to undo, or the patch is there whole. Raises EffectRefused: the folder is gone.
+    """
+    effect = await _Effect.of(context)
+    if not effect.mode.folder:
+        return False
+    return await asyncio.to_thread(carry_back, effect.root, effect.changes, journal=effect.journal)
 
 
 async def _bind(arguments: Mapping[str, Any], context: ToolContext) -> Mapping[str, JsonValue]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from state.errors import EffectRefused
-from tools.carry import FolderChanges, PatchConflict, apply_changes, forget, look
+from tools.carry import FolderChanges, PatchConflict, apply_changes, forget, look, take_back
 from tools.journal import Journal
 from tools.unified import EXECUTABLE, FILE, LINK, FileChange, Mode, Version
 
@@ -215,6 +215,8 @@ def counting(call):
         steps += 1
         if steps == plan["die_at"]:
             os.kill(os.getpid(), signal.SIGKILL)
+        if steps == plan["fail_at"]:
+            raise OSError(5, "Input/output error")
         return call(*args, **kwargs)
     return counted
 for name in ("open", "rename", "unlink", "mkdir", "rmdir"):
@@ -227,11 +229,11 @@ except carry.EffectRefused as refused:
 
 
 def in_a_process(
-    root: Path, changes: FolderChanges, journal: Journal, *, die_at: int = 0, limit: int = 0
+    root: Path, changes: FolderChanges, journal: Journal, *, die_at: int = 0, fail_at: int = 0, limit: int = 0
 ) -> subprocess.CompletedProcess[bytes]:
     import pickle
 
-    plan = {"root": root, "changes": changes, "journal": journal, "die_at": die_at, "limit": limit}
+    plan = {"root": root, "changes": changes, "journal": journal, "die_at": die_at, "fail_at": fail_at, "limit": limit}
     return subprocess.run(
         [sys.executable, "-c", SCRIPT], input=pickle.dumps(plan), capture_output=True, check=False, cwd=Path.cwd()
     )
@@ -296,6 +298,22 @@ def test_killed_anywhere_and_performed_again(tmp_path: Path, journal: Journal, d
     assert before != DONE
 
 
+def test_a_disk_that_fails_once_half_way(tmp_path: Path, journal: Journal) -> None:
+    """Whatever single call of the system fails, the folder ends as it was, or with the patch; never in between."""
+    for fail_at in range(21, 75, 3):
+        root = tmp_path / f"repository{fail_at}"
+        crash_folder(root)
+        before = content(root)
+        finished = in_a_process(root, crash_plan(), journal, fail_at=fail_at)
+        assert finished.returncode == 0, finished.stderr
+        if finished.stdout:
+            assert b"Input/output error; nothing was changed in your folder" in finished.stdout
+            assert content(root) == before
+        else:
+            assert set(look(root, crash_plan(), journal=journal).values()) == {"done"}
+        assert not [name for name in content(root) if ".devfix-" in name]
+
+
 def test_a_crash_half_way_and_a_conflict_after_it(tmp_path: Path, journal: Journal) -> None:
     """When somebody edits a file between the crash and the next try, what the first try wrote is put back."""
     for die_at in kill_points():
@@ -316,6 +334,22 @@ def test_a_crash_half_way_and_a_conflict_after_it(tmp_path: Path, journal: Journ
             "src/m2.py": b"base 2",
         }
         assert left_behind(journal) == []
+
+
+def test_a_crash_half_way_and_a_run_that_is_given_up(tmp_path: Path, journal: Journal) -> None:
+    """What was written is taken back, and nothing else stays; a complete patch is left alone."""
+    killed = 0
+    for die_at in kill_points():
+        root = tmp_path / f"repository{die_at}"
+        crash_folder(root)
+        before = content(root)
+        finished = in_a_process(root, crash_plan(), journal, die_at=die_at)
+        complete = set(look(root, crash_plan(), journal=journal).values()) == {"done"}
+        take_back(root, crash_plan(), journal=journal)
+        assert content(root) == (DONE if complete else before)
+        assert left_behind(journal) == []
+        killed += finished.returncode != 0
+    assert killed > len(kill_points()) / 2
 
 
 def test_leftovers_of_a_complete_application_are_cleared(root: Path, journal: Journal) -> None:
