@@ -82,6 +82,17 @@ class Workspace:
             return False
         return stat.S_ISREG(status.st_mode)
 
+    def resolve(self, path: str) -> str:
+        """The path with links inside the workspace followed; it need not exist. Raises WorkspaceError."""
+        with _explained(path):
+            walk = _Walk(self.root, path)
+        try:
+            with _explained(path), suppress(FileNotFoundError):
+                walk.to_parent(make=False)
+        finally:
+            walk.close()
+        return "/".join(walk.trail)
+
     def write(self, path: str, data: bytes) -> None:
         """Replace or create the file at once, keeping its mode; missing folders are made.
 
@@ -146,15 +157,21 @@ class _Walk:
         for folder in self._folders:
             os.close(folder)
 
+    @property
+    def trail(self) -> tuple[str, ...]:
+        """Where it has come, and what is still before it."""
+        return (*self._names, *self._rest[::-1])
+
     def to_parent(self, *, make: bool) -> _Place:
+        """Go as far as the folder of the last component. Raises OSError, WorkspaceError."""
         while True:
-            name = self._rest.pop()
+            name = self._rest[-1]
             if name == "..":
                 self._up()
             elif (target := self._link(name)) is not None:
                 self._follow(target)
-            elif not self._rest:
-                return _Place(self._folders[-1], name, (*self._names, name))
+            elif len(self._rest) == 1:
+                return _Place(self._folders[-1], name, self.trail)
             else:
                 self._down(name, make=make)
 
@@ -172,6 +189,7 @@ class _Walk:
             raise WorkspaceError(f"{self._path} goes through a loop of links")
         if target.startswith("/"):
             raise WorkspaceError(f"{self._path} goes through a link to {target}, outside the workspace")
+        self._rest.pop()
         self._rest.extend([part for part in target.split("/") if part not in {"", "."}][::-1])
         if not self._rest or self._rest[0] == "..":
             raise WorkspaceError(f"{self._path} is not a regular file")
@@ -181,6 +199,7 @@ class _Walk:
             raise WorkspaceError(f"{self._path} goes through a link that leads outside the workspace")
         os.close(self._folders.pop())
         self._names.pop()
+        self._rest.pop()
 
     def _down(self, name: str, *, make: bool) -> None:
         if make:
@@ -189,6 +208,7 @@ class _Walk:
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
         self._folders.append(os.open(name, flags, dir_fd=self._folders[-1]))
         self._names.append(name)
+        self._rest.pop()
 
 
 def _components(path: str) -> list[str]:

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-import platform
-import resource
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,8 +23,8 @@ from tools.sandbox.engine import (
     Streams,
     finish,
     in_thread,
+    launched,
     memory_file,
-    read_pipe,
 )
 from tools.sandbox.model import Limits
 from tools.sandbox.processes import descendants, gone
@@ -53,9 +51,6 @@ _ETC = (
 _PASSWD = b"root:x:0:0::/nonexistent:/bin/sh\ndevfix:x:1000:1000::/tmp/home:/bin/sh\n"
 _GROUP = b"root:x:0:\ndevfix:x:1000:\n"
 _HOSTS = b"127.0.0.1 localhost devfix\n::1 localhost\n"
-
-_NAMESPACED_NPROC = (5, 14)
-"""Since this kernel RLIMIT_NPROC counts per user namespace; before, it counts all that the user runs."""
 
 
 @dataclass
@@ -110,7 +105,8 @@ class Bubblewrap(Engine):
         """Tried once for each file system: some refuse to be the upper or the lower side of an overlay."""
         device = (await asyncio.to_thread(os.stat, workspace.root)).st_dev
         if device not in self._overlay_works:
-            self._overlay_works[device] = self.version >= (0, 11) and await self._try_overlay(workspace)
+            works = self.version >= (0, 11) and await finish(self._try_overlay(workspace))
+            self._overlay_works[device] = works
         return self._overlay_works[device]
 
     async def _try_overlay(self, workspace: Workspace) -> bool:
@@ -124,26 +120,24 @@ class Bubblewrap(Engine):
         )
         nowhere = await asyncio.to_thread(os.open, os.devnull, os.O_RDWR)
         try:
-            child = await self.launch(order, view, Streams(stdin=nowhere, stdout=nowhere, stderr=nowhere))
+            streams = Streams(stdin=nowhere, stdout=nowhere, stderr=nowhere)
+            child = await self.launch(order, view, streams)
             try:
                 await asyncio.wait_for(child.ended(), 20)
                 await child.report()
             finally:
-                await finish(child.end())
-                child.close()
+                await child.dismiss()
             return child.exit_code == 0
         finally:
             os.close(nowhere)
             await finish(asyncio.to_thread(view.close))
 
     async def launch(self, order: Order, view: View, streams: Streams) -> Child:
-        profile = await in_thread(lambda: self._profile(order, view), undo=_Profile.close)
-        status_here, status_there = os.pipe()
-        go_there, go_here = os.pipe()
-        try:
-            arguments = profile.as_descriptor()
-            options = ("--args", arguments, "--json-status-fd", status_there, "--block-fd", go_there)
-            process = await asyncio.create_subprocess_exec(
+        profile = await asyncio.to_thread(self._profile, order, view)
+
+        async def spawn(*, status: int, go: int) -> asyncio.subprocess.Process:
+            options = ("--args", profile.as_descriptor(), "--json-status-fd", status, "--block-fd", go)
+            return await asyncio.create_subprocess_exec(
                 self.program,
                 *map(str, options),
                 "--",
@@ -153,31 +147,14 @@ class Bubblewrap(Engine):
                 stderr=streams.stderr,
                 env={},
                 cwd="/",
-                pass_fds=(*profile.descriptors, status_there, go_there),
+                pass_fds=(*profile.descriptors, status, go),
                 start_new_session=True,
             )
-        except BaseException:
-            os.close(status_here)
-            os.close(go_here)
-            raise
+
+        try:
+            return await launched(spawn, _Bubble, order.limits)
         finally:
             profile.close()
-            os.close(status_there)
-            os.close(go_there)
-        status, transport = await read_pipe(status_here)
-        child = _Bubble(process, status, transport)
-        try:
-            await child.introduced()
-            child.bind(order.limits)
-            with suppress(BrokenPipeError):
-                os.write(go_here, b"\n")
-        except BaseException:
-            await finish(child.end())
-            child.close()
-            raise
-        finally:
-            os.close(go_here)
-        return child
 
     def _profile(self, order: Order, view: View) -> _Profile:
         profile = _Profile()
@@ -278,50 +255,22 @@ class _Bubble(Child):
     _leader_fd = -1
 
     def bind(self, limits: Limits) -> None:
-        """Set the limits on the first process, which waits; all others inherit them."""
-        if self.leader is None:
-            return
-        with suppress(ProcessLookupError):
-            self._leader_fd = os.pidfd_open(self.leader)
-            for kind, value in resource_limits(limits).items():
-                resource.prlimit(self.leader, kind, (value, value))
+        if self.leader is not None:
+            with suppress(ProcessLookupError):
+                self._leader_fd = os.pidfd_open(self.leader)
+        super().bind(limits)
 
-    def members(self) -> list[int]:
-        return [] if self.leader is None else [pid for pid in descendants(self.leader) if pid != self.leader]
+    def members(self) -> Iterator[int]:
+        if self.leader is not None:
+            yield from (pid for pid in descendants(self.leader) if pid != self.leader)
 
-    async def end(self) -> None:
-        if self._leader_fd >= 0:
+    async def _end(self) -> None:
+        if self._leader_fd < 0:
+            with suppress(ProcessLookupError):
+                self.process.kill()
+        else:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._leader_fd, signal.SIGKILL)
             await gone(self._leader_fd)
             os.close(self._leader_fd)
-            self._leader_fd = -1
-        with suppress(ProcessLookupError):
-            if self.leader is None:
-                self.process.kill()
         await self.process.wait()
-
-
-def resource_limits(limits: Limits) -> Mapping[int, int]:
-    """What the kernel can hold by itself. RLIMIT_DATA bounds what a process fills; the address space may be
-    wider, since runtimes such as Node reserve more than they use."""
-    found = {
-        resource.RLIMIT_DATA: limits.memory_mb * _MB,
-        resource.RLIMIT_AS: 4 * limits.memory_mb * _MB,
-        resource.RLIMIT_FSIZE: limits.file_mb * _MB,
-        resource.RLIMIT_CPU: int(limits.timeout * (os.cpu_count() or 1)) + 5,
-        resource.RLIMIT_NOFILE: 4096,
-        resource.RLIMIT_CORE: 0,
-    }
-    if _kernel() >= _NAMESPACED_NPROC:
-        found[resource.RLIMIT_NPROC] = limits.processes
-    return {kind: _within_hard(kind, value) for kind, value in found.items()}
-
-
-def _within_hard(kind: int, value: int) -> int:
-    hard = resource.getrlimit(kind)[1]
-    return value if hard == resource.RLIM_INFINITY else min(value, hard)
-
-
-def _kernel() -> tuple[int, ...]:
-    return tuple(int(part) for part in platform.release().split("-")[0].split(".")[:2] if part.isdigit())

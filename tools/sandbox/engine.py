@@ -11,13 +11,14 @@ import json
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from state.errors import SandboxUnavailable
+from tools.sandbox import bounds
 from tools.sandbox.capture import Capture
 from tools.sandbox.model import (
     NO_MOUNTS,
@@ -76,6 +77,8 @@ class Child(ABC):
         self.process = process
         self._status = status
         self._transport = transport
+        self._group: Path | None = None
+        self._ending: asyncio.Future[None] | None = None
         self.leader: int | None = None
         """The first process of the tree, as the host sees it."""
         self.exit_code: int | None = None
@@ -83,7 +86,11 @@ class Child(ABC):
 
     async def introduced(self) -> None:
         """Wait for the first process's number. Without one, the set-up failed."""
-        line = await asyncio.wait_for(self._status.readline(), _SETUP_SECONDS)
+        try:
+            line = await asyncio.wait_for(self._status.readline(), _SETUP_SECONDS)
+        except TimeoutError as error:
+            sentence = f"the sandbox did not start within {_SETUP_SECONDS:g} s, so nothing was run"
+            raise SandboxUnavailable(sentence) from error
         if line:
             self.leader = json.loads(line)["child-pid"]
 
@@ -98,17 +105,68 @@ class Child(ABC):
             said = {key: value for line in rest.splitlines() for key, value in json.loads(line).items()}
             self.exit_code = None if "not-started" in said else said.get("exit-code")
 
-    def close(self) -> None:
-        """Give the pipe back; after the tree has ended."""
-        self._transport.close()
+    def bind(self, limits: Limits) -> None:
+        """Set what the kernel holds by itself, while the first process waits."""
+        if self.leader is not None:
+            self._group = bounds.bind(self.leader, limits, running=self.running())
 
-    @abstractmethod
+    def running(self) -> int:
+        """What this user runs besides, where that counts."""
+        return 0
+
     async def end(self) -> None:
         """Kill the whole tree and return when it is gone; nothing happens when it already is."""
+        if self._ending is None:
+            self._ending = asyncio.ensure_future(self._end())
+        await asyncio.shield(self._ending)
+
+    async def dismiss(self) -> None:
+        """End the tree and give back what was held for it."""
+        await self.end()
+        self._transport.close()
+        await asyncio.to_thread(bounds.release, self._group)
 
     @abstractmethod
-    def members(self) -> list[int]:
-        """The processes of the tree."""
+    async def _end(self) -> None: ...
+
+    @abstractmethod
+    def members(self) -> Iterator[int]:
+        """The processes of the tree, as far as they are looked for."""
+
+
+C = TypeVar("C", bound=Child)
+
+
+class Spawn(Protocol):
+    """Starts a launcher that tells its first process on `status`, then waits for a byte on `go`."""
+
+    def __call__(self, *, status: int, go: int) -> Coroutine[Any, Any, asyncio.subprocess.Process]: ...
+
+
+async def launched(spawn: Spawn, kind: type[C], limits: Limits) -> C:
+    """Spawn, wait for the first process, set its limits, let it go. Raises what `spawn` raises."""
+    (status_here, status_there), (go_there, go_here) = os.pipe(), os.pipe()
+    try:
+        process = await spawn(status=status_there, go=go_there)
+    except BaseException:
+        os.close(status_here)
+        os.close(go_here)
+        raise
+    finally:
+        os.close(status_there)
+        os.close(go_there)
+    child = kind(process, *await read_pipe(status_here))
+    try:
+        await child.introduced()
+        await asyncio.to_thread(child.bind, limits)
+        with suppress(BrokenPipeError):
+            os.write(go_here, b"\n")
+    except BaseException:
+        await finish(child.dismiss())
+        raise
+    finally:
+        os.close(go_here)
+    return child
 
 
 async def finish(work: Coroutine[Any, Any, T]) -> T:
@@ -128,9 +186,9 @@ async def finish(work: Coroutine[Any, Any, T]) -> T:
     return task.result()
 
 
-async def in_thread(make: Callable[[], T], *, undo: Callable[[T], None]) -> T:
-    """Make a thing in a thread; when the caller is cancelled meanwhile, it is made and undone."""
-    task = asyncio.ensure_future(asyncio.to_thread(make))
+async def made(work: Coroutine[Any, Any, T], *, undo: Callable[[T], Coroutine[Any, Any, None]]) -> T:
+    """Make a thing that has to be given back; when the caller is cancelled meanwhile, it is made and undone."""
+    task = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
@@ -138,8 +196,15 @@ async def in_thread(make: Callable[[], T], *, undo: Callable[[T], None]) -> T:
         raise
 
 
-async def _undone(task: asyncio.Future[T], undo: Callable[[T], None]) -> None:
-    await asyncio.to_thread(undo, await task)
+async def _undone(task: asyncio.Future[T], undo: Callable[[T], Coroutine[Any, Any, None]]) -> None:
+    await asyncio.wait({task})
+    if not task.cancelled() and task.exception() is None:
+        await undo(task.result())
+
+
+async def in_thread(make: Callable[[], T], *, undo: Callable[[T], None]) -> T:
+    """`made`, for what blocks."""
+    return await made(asyncio.to_thread(make), undo=lambda thing: asyncio.to_thread(undo, thing))
 
 
 @dataclass
@@ -183,7 +248,7 @@ class Engine(Sandbox):
 
     @abstractmethod
     async def launch(self, order: Order, view: View, streams: Streams) -> Child:
-        """Start the child; what was started is ended when this raises or is cancelled."""
+        """Start the child; what was started is ended when this raises. Never cancelled half-way."""
 
     async def run(
         self,
@@ -233,7 +298,7 @@ class Engine(Sandbox):
                 yield _LongLived(guard=guard, hold=hold, reader=answers, writer=writer, capture=capture)
             finally:
                 hold.cancel()
-                await finish(_settled(hold, drain))
+                await finish(_settled(guard.child, hold, drain))
 
     @asynccontextmanager
     async def _viewed(self, order: Order) -> AsyncIterator[View]:
@@ -247,15 +312,14 @@ class Engine(Sandbox):
     async def _guarded(self, order: Order, view: View, streams: Streams) -> AsyncIterator[_Guard]:
         """Launch; afterwards this process holds no end of the child's streams."""
         try:
-            child = await self.launch(order, view, streams)
+            child = await made(self.launch(order, view, streams), undo=Child.dismiss)
         finally:
             for stream in {streams.stdin, streams.stdout, streams.stderr}:
                 os.close(stream)
         try:
             yield _Guard(child, view, order.limits)
         finally:
-            await finish(child.end())
-            child.close()
+            await finish(child.dismiss())
 
 
 def _order(command: Sequence[str], **rest: Any) -> Order:
@@ -354,12 +418,12 @@ async def _drain(reader: asyncio.StreamReader, capture: Capture) -> None:
         capture.feed(data)
 
 
-async def _settled(*tasks: asyncio.Future[None]) -> None:
-    """Wait for the guard (which kills the tree), then for the streams that this closes."""
-    for task in tasks:
-        await asyncio.wait({task}, timeout=None if task is tasks[0] else _GRACE)
-        task.cancel()
-    for result in await asyncio.gather(*tasks, return_exceptions=True):
+async def _settled(child: Child, hold: asyncio.Future[None], drain: asyncio.Future[None]) -> None:
+    """Wait until nothing is left of a child whose guard was called off, and raise what its tasks met with."""
+    await child.end()
+    await asyncio.wait({hold, drain}, timeout=_GRACE)
+    drain.cancel()
+    for result in await asyncio.gather(hold, drain, return_exceptions=True):
         if isinstance(result, Exception):
             raise result
 

@@ -8,19 +8,19 @@ that lead to the original are redirected by the interpreter's hook, told by two 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
-import resource
 import secrets
 import signal
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tools.sandbox.bubblewrap import PATH, resource_limits
-from tools.sandbox.engine import Child, Engine, Order, Streams, finish, in_thread, read_pipe
-from tools.sandbox.processes import descendants, holders
+from tools.sandbox import bounds
+from tools.sandbox.bubblewrap import PATH
+from tools.sandbox.engine import Child, Engine, Order, Streams, in_thread, launched
+from tools.sandbox.processes import descendants, exterminate
 from tools.sandbox.view import View, copy, itself
 from tools.workspace import DEPENDENCY_FOLDERS
 
@@ -33,8 +33,7 @@ WORKSPACE = "DEVFIX_WORKSPACE"
 """Where the original lies, and where the command's view of the workspace does; the hook reads them."""
 
 _SUPERVISOR = Path(__file__).with_name("supervisor.py")
-_POLITE_SECONDS = 0.5
-_SWEEPS = 50
+_POLITE_SECONDS = 0.8
 
 
 class Local(Engine):
@@ -52,40 +51,28 @@ class Local(Engine):
         return await in_thread(lambda: make(order.workspace.root), undo=View.close)
 
     async def launch(self, order: Order, view: View, streams: Streams) -> Child:
-        mark = secrets.token_hex(16)
-        env = await asyncio.to_thread(_prepare, order, view, mark)
-        status_here, status_there = os.pipe()
-        limits = await asyncio.to_thread(_limits, order)
-        try:
-            process = await asyncio.create_subprocess_exec(
+        env = await asyncio.to_thread(_prepare, order, view)
+
+        async def spawn(*, status: int, go: int) -> asyncio.subprocess.Process:
+            return await asyncio.create_subprocess_exec(
                 sys.executable,
-                *("-I", "-S", _SUPERVISOR, str(status_there), str(os.getpid()), json.dumps(limits)),
+                *("-I", "-S", _SUPERVISOR, str(status), str(go), str(os.getpid())),
                 *(_moved(argument, order, view) for argument in order.command),
                 stdin=streams.stdin,
                 stdout=streams.stdout,
                 stderr=streams.stderr,
                 env=env,
                 cwd=view.lower,
-                pass_fds=(status_there,),
+                pass_fds=(status, go),
                 start_new_session=True,
             )
-        except BaseException:
-            os.close(status_here)
-            raise
-        finally:
-            os.close(status_there)
-        status, transport = await read_pipe(status_here)
-        child = _Tree(process, status, transport, mark)
-        try:
-            await child.introduced()
-        except BaseException:
-            await finish(child.end())
-            child.close()
-            raise
+
+        child = await launched(spawn, _Tree, order.limits)
+        child.mark = f"{MARK}={env[MARK]}"
         return child
 
 
-def _prepare(order: Order, view: View, mark: str) -> dict[str, str]:
+def _prepare(order: Order, view: View) -> dict[str, str]:
     """The command's environment; dependency folders are linked in, as level 3 mounts them."""
     for name in DEPENDENCY_FOLDERS:
         original, place = order.workspace.repository / name, view.lower / name
@@ -102,7 +89,7 @@ def _prepare(order: Order, view: View, mark: str) -> dict[str, str]:
         **asked,
         ORIGINAL: str(order.workspace.repository.resolve()),
         WORKSPACE: str(view.lower.resolve()),
-        MARK: mark,
+        MARK: secrets.token_hex(16),
     }
 
 
@@ -110,58 +97,25 @@ def _moved(text: str, order: Order, view: View) -> str:
     return text.replace(str(order.workspace.root.resolve()), str(view.lower.resolve()))
 
 
-def _limits(order: Order) -> dict[int, int]:
-    """RLIMIT_NPROC counts everything that this user runs, so what runs now is added."""
-    found = dict(resource_limits(order.limits))
-    if resource.RLIMIT_NPROC in found:
-        hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
-        wanted = order.limits.processes + _threads_of(os.getuid())
-        found[resource.RLIMIT_NPROC] = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    return found
-
-
-def _threads_of(user: int) -> int:
-    total = 0
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        with suppress(OSError):
-            if os.stat(f"/proc/{name}").st_uid == user:
-                total += len(os.listdir(f"/proc/{name}/task"))
-    return total
-
-
 class _Tree(Child):
-    """A tree below a supervisor; found again by a mark in the environment if the supervisor was killed."""
+    """A tree below a supervisor; what a killed supervisor left is found by a mark in the environment."""
 
-    def __init__(
-        self,
-        process: asyncio.subprocess.Process,
-        status: asyncio.StreamReader,
-        transport: asyncio.ReadTransport,
-        mark: str,
-    ) -> None:
-        super().__init__(process, status, transport)
-        self._mark = f"{MARK}={mark}"
+    mark: str | None = None
 
-    def members(self) -> list[int]:
-        return [pid for pid in descendants(self.process.pid) if pid != self.process.pid]
+    def running(self) -> int:
+        return bounds.running_threads(os.getuid())
 
-    async def end(self) -> None:
+    def members(self) -> Iterator[int]:
+        yield from (pid for pid in descendants(self.process.pid) if pid != self.process.pid)
+
+    async def _end(self) -> None:
         with suppress(ProcessLookupError):
             self.process.send_signal(signal.SIGTERM)
+            self.process.send_signal(signal.SIGCONT)  # the command may have stopped it
         with suppress(TimeoutError):
             await asyncio.wait_for(self.process.wait(), _POLITE_SECONDS)
         with suppress(ProcessLookupError):
             self.process.kill()
         await self.process.wait()
-        for _ in range(_SWEEPS):
-            if not await asyncio.to_thread(_kill_marked, self._mark):
-                return
-            await asyncio.sleep(0.01)
-
-
-def _kill_marked(mark: str) -> int:
-    found = holders(mark)
-    for pid in found:
-        with suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGKILL)
-    return len(found)
+        if self.mark is not None:
+            await asyncio.to_thread(exterminate, self.mark)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -42,6 +44,21 @@ def holders(mark: str) -> list[int]:
             if wanted in file.read():
                 found.append(int(name))
     return found
+
+
+def exterminate(mark: str, *, seconds: float = 5.0) -> None:
+    """Kill the processes whose environment holds `mark`. All are frozen first, so that none forks away."""
+    deadline = time.monotonic() + seconds
+    frozen: set[int] = set()
+    while time.monotonic() < deadline:
+        found = set(holders(mark))
+        if not found:
+            return
+        moving = found - frozen
+        for pid in moving or found:
+            with suppress(OSError):
+                os.kill(pid, signal.SIGSTOP if moving else signal.SIGKILL)
+        frozen = found if moving else set()
 
 
 async def gone(pidfd: int) -> None:

@@ -1,15 +1,14 @@
 """The launcher of level 1: a program of its own that holds a command's tree together.
 
-It runs apart from DevFix (`python -I -S supervisor.py STATUS_FD PARENT LIMITS COMMAND…`) and imports nothing of
+It runs apart from DevFix (`python -I -S supervisor.py STATUS_FD GO_FD PARENT COMMAND…`) and imports nothing of
 it. Orphans come back to it (it is their subreaper), it dies with DevFix, and it leaves no process behind. It
-speaks as bwrap does: `{"child-pid": …}`, then `{"exit-code": …}`, one JSON object a line, on the status
-descriptor.
+speaks as bwrap does: `{"child-pid": …}`, then, after a byte on the go descriptor, the command, and at the end
+`{"exit-code": …}`, one JSON object a line, on the status descriptor.
 """
 
 import ctypes
 import json
 import os
-import resource
 import signal
 import sys
 import time
@@ -20,7 +19,7 @@ _SWEEP_SECONDS = 5.0
 _WATCHED = {signal.SIGCHLD, signal.SIGTERM}
 
 
-def main(status: int, parent: int, limits: dict[str, int], command: list[str]) -> int:
+def main(status: int, go: int, parent: int, command: list[str]) -> int:
     """Run the command to its end, or to SIGTERM; return its exit code when nothing of it lives."""
     os.set_inheritable(status, False)
     libc = ctypes.CDLL(None)
@@ -30,9 +29,12 @@ def main(status: int, parent: int, limits: dict[str, int], command: list[str]) -
         return 1  # DevFix died before it could tell
     signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
     tell(status, {"child-pid": os.getpid()})
+    if not os.read(go, 1):
+        return 1
+    os.close(go)
     child = os.fork()
     if child == 0:
-        become(command, limits, status)
+        become(command, status)
     code = wait(child)
     sweep()
     if code is not None:
@@ -44,14 +46,12 @@ def tell(status: int, what: dict[str, int]) -> None:
     os.write(status, json.dumps(what).encode() + b"\n")
 
 
-def become(command: list[str], limits: dict[str, int], status: int) -> None:
+def become(command: list[str], status: int) -> None:
     """Turn into the command; never returns."""
     os.setsid()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _WATCHED)
     for ignored_by_python in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(ignored_by_python, signal.SIG_DFL)
-    for kind, value in limits.items():
-        resource.setrlimit(int(kind), (value, value))
     try:
         os.execvpe(command[0], command, os.environ)  # noqa: S606 - the sandbox's whole point
     except OSError as error:
@@ -81,17 +81,25 @@ def reaped() -> list[tuple[int, int]]:
 
 
 def sweep() -> None:
-    """Freeze, then kill whatever is below this process, until there is nothing: a frozen tree can't outrun us."""
+    """Kill whatever is below this process. All is frozen first: what is frozen can't fork away from us."""
     deadline = time.monotonic() + _SWEEP_SECONDS
-    while (below := descendants(os.getpid())) and time.monotonic() < deadline:
-        for sign in (signal.SIGSTOP, signal.SIGKILL):
-            for pid in below:
-                try:
-                    os.kill(pid, sign)
-                except OSError:
-                    continue
+    frozen: set[int] = set()
+    while time.monotonic() < deadline:
+        below = set(descendants(os.getpid()))
+        if not below:
+            return
+        moving = below - frozen
+        send(signal.SIGSTOP if moving else signal.SIGKILL, moving or below)
+        frozen = below if moving else set()
         reaped()
-        time.sleep(0.002)
+
+
+def send(sign: signal.Signals, pids: set[int]) -> None:
+    for pid in pids:
+        try:
+            os.kill(pid, sign)
+        except OSError:
+            continue
 
 
 def descendants(pid: int) -> list[int]:
@@ -106,4 +114,4 @@ def descendants(pid: int) -> list[int]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), int(sys.argv[2]), json.loads(sys.argv[3]), sys.argv[4:]))
+    sys.exit(main(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:]))

@@ -8,6 +8,7 @@ overshoots by what it writes in between.
 from __future__ import annotations
 
 import asyncio
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from tools.sandbox.processes import own_memory
@@ -35,7 +36,7 @@ async def exceeded(child: Child, view: View, limits: Limits) -> str:
 
 
 def _look(child: Child, view: View, limits: Limits) -> str | None:
-    members = child.members()
+    members = list(islice(child.members(), limits.processes + 1))  # a fork bomb is not counted to its end
     if len(members) > limits.processes:
         return f"it ran more than {limits.processes} processes at once and was stopped"
     if sum(map(own_memory, members)) > limits.memory_mb * _MB:
