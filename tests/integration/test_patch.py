@@ -20,7 +20,7 @@ from state.errors import BadRepository, EffectRefused, Refused
 from state.settings import Settings
 from state.snapshots import Snapshots
 from tools.git import git_program, head
-from tools.patch import apply_patch_to_repository, check_patch_options, unified_diff
+from tools.patch import apply_patch_to_repository, check_patch_options, take_back, unified_diff
 from tools.registry import ToolContext, ToolResult
 from tools.workspace import Workspace
 
@@ -385,3 +385,20 @@ async def test_killed_in_the_middle_and_performed_by_another_process(tmp_path: P
     await desk.apply(bound)
     assert files(tmp_path / "a person's repository") == EXPECTED
     assert not list((desk.home / "patches").glob("*.json"))
+    assert not await take_back(desk.context(bound))
+    assert files(tmp_path / "a person's repository") == EXPECTED
+
+
+async def test_killed_in_the_middle_and_given_up(tmp_path: Path) -> None:
+    """A run that ends without completing it takes back what was written."""
+    command = [sys.executable, "-c", CHILD, str(Path.cwd()), str(tmp_path), "2"]
+    child = await asyncio.create_subprocess_exec(*command)
+    assert await child.wait() == -signal.SIGKILL
+    root = tmp_path / "a person's repository"
+    assert files(root) != BEFORE
+    desk = Desk(tmp_path / "second")
+    await desk.edit()
+    bound = {**await desk.bound(), "repository": str(root)}
+    desk.home = tmp_path / "home"
+    assert await take_back(desk.context(bound))
+    assert files(root) == BEFORE
