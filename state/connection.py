@@ -162,6 +162,12 @@ def unavailable(url: str, error: psycopg.OperationalError) -> DatabaseUnavailabl
     return DatabaseUnavailable(f"The database {_place(parts)} can't be used: {_why(error, parts)}")
 
 
+def unwritable(error: psycopg.Error) -> DatabaseUnavailable:
+    """One sentence on a database that answers and keeps nothing."""
+    why = "its disk is full" if isinstance(error, psycopg.errors.DiskFull) else "it is read-only (a standby?)"
+    return DatabaseUnavailable(f"The database can't be written: {why}; what was saved before is kept.")
+
+
 def _well_formed(url: str) -> bool:
     ports = str(conninfo_to_dict(url).get("port") or "")
     if not re.fullmatch(r"[\d,]*", ports):

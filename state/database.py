@@ -16,7 +16,7 @@ from psycopg import sql
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from state import embedded
-from state.connection import OPTIONS, Connection, check, connect, usable
+from state.connection import OPTIONS, Connection, check, connect, unwritable, usable
 from state.errors import DatabaseUnavailable
 from state.migrations import migrate, shipped
 from state.settings import Settings
@@ -39,7 +39,6 @@ class Database:
         self.direct_generation = 0
         """Grows with each new direct connection: session locks taken under an older number are gone."""
         self._settings = settings
-        self._url: str | None = None
         self._pool: AsyncConnectionPool[Connection] | None = None
         self._opening = asyncio.Lock()
         self._direct: Connection | None = None
@@ -56,9 +55,8 @@ class Database:
         """Start the embedded server if no URL is set, migrate, open the pool. Idempotent, safe concurrently."""
         async with self._opening:
             if self._pool is None:
-                self._url = self._settings.database_url or await embedded.start(self._settings.home)
                 await self._migrate()
-                self._pool = await self._open_pool(self._url)
+                self._pool = await self._open_pool()
 
     async def close(self) -> None:
         """Close all connections; the embedded server goes on. The database may be opened again."""
@@ -78,6 +76,8 @@ class Database:
         connection = await self._from(pool)
         try:
             yield connection
+        except (psycopg.errors.DiskFull, psycopg.errors.ReadOnlySqlTransaction) as error:
+            raise unwritable(error) from error
         finally:
             if not usable(connection):
                 await connection.close()
@@ -105,15 +105,19 @@ class Database:
     async def _migrate(self) -> None:
         connection = await self._connect()
         try:
-            await migrate(connection, schema=self.schema, migrations=shipped())
+            await migrate(connection, schema=self.schema, migrations=await asyncio.to_thread(shipped))
         except psycopg.Error as error:
             raise DatabaseUnavailable(f"The database could not be migrated, nothing was changed: {error}") from error
         finally:
             await connection.close()
 
-    async def _open_pool(self, url: str) -> AsyncConnectionPool[Connection]:
+    async def _url(self) -> str:
+        """Asked for each new connection, so that an embedded server that went away is started again."""
+        return self._settings.database_url or await embedded.start(self._settings.home)
+
+    async def _open_pool(self) -> AsyncConnectionPool[Connection]:
         pool = AsyncConnectionPool(
-            url,
+            self._url,
             connection_class=Connection,
             kwargs=OPTIONS,
             min_size=1,
@@ -137,7 +141,7 @@ class Database:
             ) from None
 
     async def _connect(self) -> Connection:
-        return await connect(self._url or "", name="DEVFIX_DATABASE_URL")
+        return await connect(await self._url(), name="DEVFIX_DATABASE_URL")
 
     async def _connect_directly(self) -> Connection:
         if url := self._settings.database_direct_url:

@@ -282,15 +282,18 @@ class Cluster:
         return False
 
     def _forget_stale_pid(self) -> None:
-        """Nobody is left, so whom postmaster.pid names is a stranger. PostgreSQL would take it for a server.
+        """Nobody is left, so whoever the pid files name is a stranger, or a zombie that a container's init does not
+        reap. PostgreSQL would take it for a server.
 
-        Only the id goes: the rest of the file is what PostgreSQL's own check of shared memory needs.
+        In postmaster.pid only the id goes: the rest is what PostgreSQL's own check of shared memory needs.
         """
-        if self._pid() is None or self._pid_is_ours():
+        if self._pid_is_ours():
             return
-        file = self.data / "postmaster.pid"
-        lines = file.read_text().splitlines(keepends=True)
-        file.write_text("".join([f"{NO_SUCH_PROCESS}\n", *lines[1:]]))
+        (self.folder / SOCKET_NAME).unlink(missing_ok=True)
+        if self._pid() is not None:
+            file = self.data / "postmaster.pid"
+            _, *rest = file.read_text().splitlines(keepends=True)
+            file.write_text("".join([f"{NO_SUCH_PROCESS}\n", *rest]))
 
     def _log_tail(self, start: int) -> str:
         try:
@@ -486,12 +489,12 @@ def _url(sockets: Path) -> str:
 
 
 def _reason(output: str) -> str:
-    """What a person needs of a server's log: why, then its last lines."""
-    if "No space left on device" in output:
+    """What a person needs of a server's log: why, else its last lines."""
+    if re.search(r"No space left on device|Check free disk space", output):
         return "the disk is full; free some space and try again."
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
-    fatal = [line for line in lines if re.search(r"\b(FATAL|PANIC|error|ERROR):", line)]
-    return " | ".join((fatal or lines)[-5:]) or "it said nothing."
+    stamp = re.compile(r"^\d{4}-\d\d-\d\d \S+ \S+ \[\d+\] ")
+    lines = [stamp.sub("", line.strip()) for line in output.splitlines() if line.strip()]
+    return " | ".join(lines[-5:]) or "it said nothing."
 
 
 def _os_reason(error: OSError) -> str:
