@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from state.settings import Settings
     from state.snapshots import Snapshots
     from tools.sandbox import Sandbox
+    from tools.warm import Warm
     from tools.workspace import Workspace
 
 ToolKind = Literal["read", "workspace", "effect"]
@@ -67,6 +68,9 @@ class ToolContext:
     artifacts: Artifacts
     snapshots: Snapshots
     settings: Settings
+    warm: Warm | None = None
+    """What tools keep running between two calls of one attempt, only to be faster; whoever makes the context closes
+    it when the attempt ends. Without it, each call starts its own."""
 
 
 ToolFunction = Callable[..., Awaitable[ToolResult | str]]

@@ -2,7 +2,7 @@
 
     python -I devfix_relay.py '{"command": …, "mode": "report" | "serve", …}'
 
-report: runs the command once and prints one JSON line. serve: starts the command with a plugin that lets its
+report: runs the command once and prints one JSON line (plain: without the plugin). serve: starts the command with a plugin that lets its
 pytest wait (see devfix_server), then passes JSON lines between the standard streams and that pytest. Where the
 command starts no pytest, candidates are written to this throw-away view and judged by the exit code.
 
@@ -69,7 +69,7 @@ class Relay:
     def report(self) -> Dict[str, Any]:
         began = time.monotonic()
         summary = Summary()
-        process = self.start("report")
+        process = self.start("off" if self.setup["mode"] == "plain" else "report")
         timed_out = self.follow(process, summary, began + self.setup["timeout"])
         stop(process)
         return {"e": "report", "exit_code": process.returncode, "timed_out": timed_out, "output": self.output.text(),
@@ -222,6 +222,10 @@ class Relay:
             env["PYTHONDONTWRITEBYTECODE"] = "1"  # a candidate may have the size and the second of the one before
             return env
         options, path = env.get("PYTEST_ADDOPTS"), env.get("PYTHONPATH")
+        cached = env.get("PYTHONDONTWRITEBYTECODE")
+        if mode == "serve":  # each fork reads the tests' bytecode again
+            env.pop("PYTHONDONTWRITEBYTECODE", None)
+            env["PYTHONPYCACHEPREFIX"] = os.path.join(self.folder, "bytecode")
         env["PYTEST_ADDOPTS"] = ((options or "") + " -p devfix_pytest").strip()
         env["PYTHONPATH"] = HERE + (os.pathsep + path if path else "")
         env["DEVFIX_RUNNER"] = json.dumps({
@@ -229,7 +233,8 @@ class Relay:
             "socket": os.path.join(self.folder, "channel"),
             "mode": mode,
             "jobs": self.setup["jobs"],
-            "restore": {"PYTEST_ADDOPTS": options, "PYTHONPATH": path},
+            "restore": {"PYTEST_ADDOPTS": options, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": cached,
+                        "PYTHONPYCACHEPREFIX": os.environ.get("PYTHONPYCACHEPREFIX")},
         })  # fmt: skip
         return env
 
@@ -278,7 +283,7 @@ def emit(event: Dict[str, Any]) -> None:
 def main() -> None:
     relay = Relay(json.loads(sys.argv[1]))
     try:
-        if relay.setup["mode"] == "report":
+        if relay.setup["mode"] in ("report", "plain"):
             emit(relay.report())
         else:
             relay.serve()

@@ -285,7 +285,7 @@ class Server:
             child = self._fork_child(
                 summary, ids=select, skip=set(summary.tests), limit=limit, survey=True, trace=trace
             )
-            child.patience += 60.0 if before == 0 else self.collecting
+            child.patience += 60.0 if before == 0 else 20.0
             self._wait([child])
             child.close()
             if before == 0 and summary.tests:
@@ -308,8 +308,9 @@ class Server:
         failing = [test["id"] for test in self.surveyed.failing()]
         first = [each for each in request["first"] if each in self.surveyed.tests] or failing
         limit = max(SHORTEST_LIMIT, min(LONGEST_LIMIT, CALIBRATION * self.surveyed.longest()))
-        self.send(e="baseline", failing=len(failing), tests=len(self.surveyed.tests), limit=limit)
-        if failing:
+        broken = len(failing) + len(self.surveyed.collect_errors)
+        self.send(e="baseline", failing=broken, tests=len(self.surveyed.tests), limit=limit)
+        if broken:
             self._try_all(request["candidates"], _spread(first), limit * request["patience"], request["seconds"])
 
     def _try_all(self, candidates: List[List[Edit]], first: List[str], limit: float, seconds: float) -> None:
@@ -334,16 +335,22 @@ class Server:
         if isinstance(sources, str):
             self.send(e="candidate", i=index, verdict="invalid", why=sources)
             return None
+        if not first:
+            return self._try_everything(index, sources, limit)
         child = self._fork_child(Summary(), ids=first, limit=limit, sources=sources)
         return _Trial(index, sources, child, everything=False)
+
+    def _try_everything(self, index: int, sources: Dict[str, bytes], limit: float) -> _Trial:
+        """The whole suite in its own order, up to the first failure."""
+        child = self._fork_child(Summary(), limit=limit, sources=sources, stop=True)
+        return _Trial(index, sources, child, everything=True)
 
     def _judge(self, trial: _Trial, first: List[str], limit: float) -> Optional[_Trial]:
         """Says what came of it, or goes on to the whole suite."""
         summary = trial.child.summary
         passed = [each for each in first if each in summary.tests and summary.tests[each]["outcome"] == "passed"]
         if not trial.everything and len(passed) == len(first):
-            child = self._fork_child(Summary(), limit=limit, sources=trial.sources, stop=True)
-            return _Trial(trial.index, trial.sources, child, everything=True)
+            return self._try_everything(trial.index, trial.sources, limit)
         failed = [test["id"] for test in summary.failing()]
         verdict = "fails"
         if trial.everything and not failed and summary.status is not None and self._nothing_lost(summary):
@@ -359,7 +366,8 @@ class Server:
         """A candidate that makes tests vanish or be skipped has not passed them."""
         assert self.surveyed is not None  # noqa: S101 - a candidate is only tried after a survey
         wanted = set(self.surveyed.ids("passed", "failed", "error"))
-        return wanted <= set(summary.ids("passed")) and not summary.collect_errors
+        passed = set(summary.ids("passed"))
+        return bool(passed) and wanted <= passed and not summary.collect_errors
 
     def _sources(self, edits: List[Edit]) -> Any:
         """The changed files by absolute path, or the sentence that says why there is no such candidate."""

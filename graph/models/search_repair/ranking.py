@@ -1,0 +1,102 @@
+"""Which of several patches that pass the tests is most likely right.
+
+Passing is not being right: what a patch drops, freezes or leaves unused counts against it.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from graph.models.search_repair.candidates import Candidate
+from graph.models.search_repair.source import Function, Source, names_in
+
+
+def best_first(plausible: Sequence[Candidate], sources: Mapping[str, Source]) -> list[Candidate]:
+    """The most trustworthy first; equal ones in the order in which they were found."""
+    return sorted(plausible, key=lambda each: -trust(each, sources[each.path]))
+
+
+def trust(candidate: Candidate, source: Source) -> float:
+    """How likely the patch is right, in no unit."""
+    try:
+        changed = ast.parse(candidate.text)
+    except (SyntaxError, ValueError):
+        return 0.0
+    added, dropped = _difference(source.tree, changed)
+    value = candidate.likely / (1.0 + 0.06 * (sum(added.values()) + sum(dropped.values())))
+    value *= _logic_dropped(added, dropped)
+    value *= _constant_answers(source.tree, changed)
+    value *= _use_of_names(source.tree, changed)
+    return value / len(candidate.edits) ** 0.5
+
+
+def _difference(before: ast.AST, after: ast.AST) -> tuple[Counter[str], Counter[str]]:
+    """Nodes that came and nodes that went, by what they are."""
+    old, new = _nodes(before), _nodes(after)
+    return new - old, old - new
+
+
+def _nodes(tree: ast.AST) -> Counter[str]:
+    return Counter(_label(each) for each in ast.walk(tree) if not isinstance(each, ast.expr_context))
+
+
+def _label(node: ast.AST) -> str:
+    match node:
+        case ast.Name(id=name):
+            return f"name {name}"
+        case ast.Attribute(attr=name):
+            return f"attribute {name}"
+        case ast.Constant(value=value):
+            return f"constant {value!r}"
+        case _:
+            return type(node).__name__
+
+
+def _logic_dropped(added: Counter[str], dropped: Counter[str]) -> float:
+    """Calls, conditions and loops that went without others in their place."""
+    weight = 1.0
+    for kind, factor in (("Call", 0.75), ("If", 0.5), ("For", 0.4), ("While", 0.4), ("Compare", 0.7), ("BoolOp", 0.6)):
+        lost = dropped[kind] - added[kind]
+        weight *= factor ** max(0, lost)
+    statements = sum(count for kind, count in dropped.items() if kind in _STATEMENTS)
+    come = sum(count for kind, count in added.items() if kind in _STATEMENTS)
+    return weight * 0.5 ** max(0, statements - come)
+
+
+_STATEMENTS = frozenset({"Assign", "AugAssign", "Expr", "Return", "If", "For", "While", "Raise"})
+
+
+def _constant_answers(before: ast.AST, after: ast.AST) -> float:
+    """A new `return 0`, or a condition that is now always true, fits the tests rather than the task."""
+    answers = _constant_returns(after) - _constant_returns(before)
+    frozen = _frozen_conditions(after) - _frozen_conditions(before)
+    return 0.6 ** max(0, answers) * 0.15 ** max(0, frozen)
+
+
+def _constant_returns(tree: ast.AST) -> int:
+    returns = [each.value for each in ast.walk(tree) if isinstance(each, ast.Return) and each.value is not None]
+    return sum(1 for value in returns if not names_in(value))
+
+
+def _frozen_conditions(tree: ast.AST) -> int:
+    return sum(1 for each in ast.walk(tree) if isinstance(each, ast.If) and isinstance(each.test, ast.Constant))
+
+
+def _use_of_names(before: ast.AST, after: ast.AST) -> float:
+    """A parameter or a variable that is no longer used was there for a reason; one that is used at last, too."""
+    old, new = _unused(before), _unused(after)
+    return 0.3 ** len(new - old) * 1.3 ** len(old - new)
+
+
+def _unused(tree: ast.AST) -> set[tuple[str, str]]:
+    found = set()
+    for function in ast.walk(tree):
+        if isinstance(function, Function):
+            names = [each for each in ast.walk(function) if isinstance(each, ast.Name)]
+            read = {each.id for each in names if isinstance(each.ctx, ast.Load)}
+            stored = {each.id for each in names if isinstance(each.ctx, ast.Store)}
+            given = {each.arg for each in function.args.args}
+            found |= {(function.name, name) for name in (stored | given) - read if name not in {"self", "cls", "_"}}
+    return found

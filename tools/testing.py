@@ -1,0 +1,152 @@
+"""run_tests: the user's test command, run in the sandbox on a throw-away view of the workspace."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import shlex
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from typing import Any
+
+from pydantic import JsonValue
+
+from tools.registry import ToolContext, ToolResult, tool
+from tools.test_command import CommandLost, WaitingTests, report, waiting
+from tools.testfiles import is_test_file
+from tools.verdict import Judged, error_in, first_line, judge, unittest_counts, unittest_failing
+from tools.warm import lent
+
+Event = dict[str, Any]
+
+SURVEY_SECONDS = 3.0
+"""Processor time of one test while the defect is located; a test that is still running then counts as one that
+does not end. Where other tests pass, one such test is looked at again with SECOND_LOOK."""
+SECOND_LOOK = 10.0
+SHOWN_FAILING = 40
+SHOWN_OUTPUT = 8_000
+
+
+@tool(kind="read", timeout=math.inf)
+async def run_tests(select: list[str] | None = None, locate: bool = False, *, context: ToolContext) -> ToolResult:
+    """Run the repository's test command and say what failed, with the errors and where they arose.
+
+    select: only these tests, by pytest's node ids, for example ["tests/test_a.py::test_b"].
+    locate: also list the suspicious lines: those that failing tests run and passing ones do not.
+    """
+    if select and any(each.startswith("-") for each in select):
+        return ToolResult(content="select takes node ids, not options", is_error=True)
+    try:
+        event = await (_locate(context, select) if locate else _report(context, select))
+    except CommandLost as lost:
+        event = {"lost": str(lost), "output": ""}
+    own = await asyncio.to_thread(own_names, context)
+    return _result(event, root=context.sandbox.path(context.workspace), own=own)
+
+
+def own_names(context: ToolContext) -> frozenset[str]:
+    """Names under which the project's own modules can be imported."""
+    names = set()
+    for path in context.workspace.files():
+        if path.endswith(".py"):
+            names.update(part.removesuffix(".py") for part in path.split("/"))
+    return frozenset(names)
+
+
+async def _report(context: ToolContext, select: Sequence[str] | None) -> Event:
+    """The command as the user gave it. Where pytest refuses our plugin (it runs isolated), without it."""
+    context = _selecting(context, select)
+    timeout = context.settings.test_timeout_seconds
+    event = await report(context, timeout=timeout)
+    if event["status"] is None and "devfix_pytest" in event["output"]:
+        event = await report(context, timeout=timeout, plugin=False)
+    return event
+
+
+def _selecting(context: ToolContext, select: Sequence[str] | None) -> ToolContext:
+    if not select:
+        return context
+    command = f"{context.work['test_command']} {shlex.join(select)}"
+    return replace(context, work={**context.work, "test_command": command})
+
+
+async def _locate(context: ToolContext, select: Sequence[str] | None) -> Event:
+    """A survey in a waiting pytest; what needs the command as it is (all passed, no pytest) runs that."""
+    async with waiting_tests(context) as tests:
+        event = await _surveyed(tests, select) if tests.warm else None
+    if event is None or not (event["failing"] or event["collect_errors"] or event["foreign"]):
+        event = await _report(context, select)
+        event.setdefault("suspicious", [])
+        if not event["suspicious"] and (error := error_in(event["output"], context.sandbox.path(context.workspace))):
+            frames = [each for each in reversed(error["frames"]) if not is_test_file(each[0])]
+            event["suspicious"] = [[path, line, round(0.7**place, 3)] for place, (path, line) in enumerate(frames[:10])]
+    return event
+
+
+def waiting_tests(context: ToolContext) -> AbstractAsyncContextManager[WaitingTests]:
+    """A pytest that waits; kept warm under all that it depends on, where the workspace's content has a name."""
+    work = context.work
+    key = (str(context.workspace.root), context.snapshot, work["test_command"], work.get("python"), context.sandbox)
+    warm = context.warm if context.snapshot is not None else None
+    return lent(warm, "tests", key, lambda: waiting(context))
+
+
+async def _surveyed(tests: WaitingTests, select: Sequence[str] | None) -> Event:
+    event = await tests.survey(select=list(select) if select else None, limit=SURVEY_SECONDS, trace=True)
+    endless = [each["id"] for each in event["failing"] if each["stopped"]]
+    if endless and event["passed"] and len(endless) == event["failed"] + event["errors"]:
+        again = await tests.survey(select=endless[:1], limit=SECOND_LOOK, trace=False)
+        slow = again["longest"] if again["passed"] else 0.0
+        event = await tests.survey(select=list(select) if select else None, limit=max(SURVEY_SECONDS, 6 * slow), trace=True)
+    return event
+
+
+def _result(event: Event, *, root: str, own: frozenset[str]) -> ToolResult:
+    judged = Judged("timeout" if "longer" in event["lost"] else "unreachable", event["lost"]) if "lost" in event else judge(event, root=root, own=own)  # fmt: skip
+    facts = _facts(event, judged)
+    text = "\n".join(_lines(event, judged, facts))
+    return ToolResult(content=text, facts={**facts, "text": text[:6000]})
+
+
+def _facts(event: Event, judged: Judged) -> dict[str, JsonValue]:
+    output = str(event.get("output", ""))
+    counts: dict[str, Any] = {name: event.get(name, 0) for name in ("tests", "passed", "failed", "errors", "skipped")}
+    failing = [each["id"] for each in event.get("failing", [])]
+    if event.get("status") is None and (counted := unittest_counts(output)):
+        counts, failing = dict(counted), unittest_failing(output)
+    failing += [each["id"] for each in event.get("collect_errors", [])]
+    counts["errors"] += len(event.get("collect_errors", []))
+    return {
+        "outcome": judged.outcome,
+        **counts,
+        "failing": failing[:SHOWN_FAILING],
+        "duration": round(float(event.get("duration", 0.0)), 2),
+        "exit_code": event.get("exit_code"),
+        "output": output,
+        "why": judged.why,
+    }
+
+
+def _lines(event: Event, judged: Judged, facts: dict[str, Any]) -> list[str]:
+    counts = f"{facts['passed']} passed, {facts['failed']} failed, {facts['errors']} errors, {facts['skipped']} skipped of {facts['tests']} tests"  # fmt: skip
+    lines = [f"{judged.outcome}: {counts}" + (f"; {judged.why}" if judged.why else "")]
+    if judged.outcome not in ("passed", "no_tests"):
+        for each in [*event.get("failing", []), *event.get("collect_errors", [])][:SHOWN_FAILING]:
+            lines += _failure(each)
+    lines += [f"suspicious {path}:{line} {score}" for path, line, score in event.get("suspicious", [])]
+    output = _shortened(str(event.get("output", "")).strip(), 1_000 if judged.outcome == "passed" else SHOWN_OUTPUT)
+    return [*lines, "output:", output] if output else lines
+
+
+def _failure(test: Event) -> list[str]:
+    error = test["error"] or {"type": "", "message": "", "where": None}
+    where = f" at {error['where'][0]}:{error['where'][1]}" if error["where"] else ""
+    return [f"FAILED {test['id']}", f"    {error['type']}{where}: {first_line(error['message'])}"]
+
+
+def _shortened(text: str, limit: int) -> str:
+    if len(text) <= limit:
+        return text
+    half = limit // 2
+    return f"{text[:half]}\n[... {len(text) - limit} characters left out ...]\n{text[-half:]}"
