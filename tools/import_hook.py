@@ -84,14 +84,16 @@ class Gate:
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         if self.redirection is None and name not in self.names:
             return None
+        hidden = False
         for finder in [each for each in sys.meta_path if each is not self and hasattr(each, "find_spec")]:
             spec = finder.find_spec(name, path, target)
             if spec is not None and name in self.names and self.is_own(spec):
+                hidden = True
                 spec = self.past_own(name) if finder is PathFinder else None
             if spec is not None:
                 self.refuse_original(name, spec)
                 return spec
-        if name in self.names:
+        if hidden:  # to answer None would let the other finders find it
             raise ModuleNotFoundError("No module named " + repr(name), name=name)
         return None
 

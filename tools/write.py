@@ -71,12 +71,11 @@ def _edit(context: ToolContext, path: str, edit: _Edit) -> ToolResult:
 
 def _with_line_ends(text: str, edit: _Edit) -> _Edit:
     """The edit with the file's CRLF where it was given with plain line ends."""
-    if "\r\n" not in text or "\r\n" in edit.old:
+    if "\r\n" not in text:
         return edit
-    old = _crlf(edit.old)
-    if old != edit.old and edit.old not in text:
-        return _Edit(old, _crlf(edit.new), edit.replace_all)
-    return edit._replace(new=_crlf(edit.new)) if _all_crlf(text) else edit
+    old = edit.old if edit.old in text else _crlf(edit.old)
+    dos = _all_crlf(text) or old != edit.old
+    return _Edit(old, _crlf(edit.new) if dos else edit.new, edit.replace_all)
 
 
 def _crlf(text: str) -> str:

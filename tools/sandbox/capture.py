@@ -37,10 +37,10 @@ class Capture:
         return self._left_out > 0 or self._tail_size > self._half
 
     @property
-    def text(self) -> str:
+    def data(self) -> bytes:
+        """What is kept, with a note where something is left out."""
         head, tail = b"".join(self._head), b"".join(self._tail)
         if not self.truncated:
-            return (head + tail).decode(errors="replace")
+            return head + tail
         left_out = self._left_out + len(tail) - self._half
-        note = f"\n… {left_out:,} bytes left out …\n"
-        return head.decode(errors="replace") + note + tail[-self._half :].decode(errors="replace")
+        return head + f"\n… {left_out:,} bytes left out …\n".encode() + tail[-self._half :]

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mappin
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from state.errors import SandboxUnavailable
 from tools.sandbox import bounds
@@ -250,6 +250,10 @@ class Engine(Sandbox):
     async def launch(self, order: Order, view: View, streams: Streams) -> Child:
         """Start the child; what was started is ended when this raises. Never cancelled half-way."""
 
+    def translated(self, text: bytes, order: Order, view: View) -> bytes:
+        """What the child wrote, with the paths in it as `path` gives them."""
+        return text
+
     async def run(
         self,
         command: Sequence[str],
@@ -271,7 +275,7 @@ class Engine(Sandbox):
                     await asyncio.wait({drain}, timeout=_GRACE)
                 finally:
                     drain.cancel()
-            return _completed(guard, capture)
+            return _completed(guard, self.translated(capture.data, order, view), truncated=capture.truncated)
 
     @asynccontextmanager
     async def start(
@@ -294,8 +298,9 @@ class Engine(Sandbox):
             capture = Capture(limits.output_bytes)
             drain = asyncio.ensure_future(_drain(complaints, capture))
             hold = asyncio.ensure_future(guard.hold())
+            channel = _Channel(answers, writer, capture, lambda text: self.translated(text, order, view))
             try:
-                yield _LongLived(guard=guard, hold=hold, reader=answers, writer=writer, capture=capture)
+                yield _LongLived(guard=guard, hold=hold, channel=channel)
             finally:
                 hold.cancel()
                 await finish(_settled(guard.child, hold, drain))
@@ -328,15 +333,15 @@ def _order(command: Sequence[str], **rest: Any) -> Order:
     return Order(command=tuple(command), **rest)
 
 
-def _completed(guard: _Guard, capture: Capture) -> Completed:
-    text, code, reason = capture.text, guard.child.exit_code, guard.reason
+def _completed(guard: _Guard, output: bytes, *, truncated: bool) -> Completed:
+    text, code, reason = output.decode(errors="replace"), guard.child.exit_code, guard.reason
     if reason is None and code is None:
         code, reason = not_started(text, guard.child.process.returncode)
     return Completed(
         exit_code=code,
         output=text,
         timed_out=guard.timed_out,
-        truncated=capture.truncated,
+        truncated=truncated,
         duration=time.monotonic() - guard.started,
         reason=reason,
     )
@@ -370,29 +375,34 @@ def hint(complaint: str) -> str:
     return ""
 
 
+class _Channel(NamedTuple):
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    complaints: Capture
+    translate: Callable[[bytes], bytes]
+
+
 @dataclass(kw_only=True)
 class _LongLived(SandboxProcess):
     guard: _Guard
     hold: asyncio.Future[None]
-    reader: asyncio.StreamReader
-    writer: asyncio.StreamWriter
-    capture: Capture
+    channel: _Channel
 
     async def write_line(self, line: bytes) -> None:
         try:
-            self.writer.write(line + b"\n")
-            await self.writer.drain()
+            self.channel.writer.write(line + b"\n")
+            await self.channel.writer.drain()
         except OSError as error:
             raise await self._ended() from error
 
     async def read_line(self, timeout: float) -> bytes:
         try:
-            line = await asyncio.wait_for(self.reader.readline(), timeout)
+            line = await asyncio.wait_for(self.channel.reader.readline(), timeout)
         except ValueError as error:
             raise ProcessEnded(f"the child wrote a line of more than {_LINE_LIMIT:,} bytes") from error
         if not line.endswith(b"\n"):
             raise await self._ended()
-        return line[:-1]
+        return self.channel.translate(line[:-1])
 
     async def _ended(self) -> ProcessEnded:
         await asyncio.wait({self.hold}, timeout=_GRACE)
@@ -406,7 +416,7 @@ class _LongLived(SandboxProcess):
 
     @property
     def output(self) -> str:
-        return self.capture.text
+        return self.channel.translate(self.channel.complaints.data).decode(errors="replace")
 
     @property
     def reason(self) -> str | None:

@@ -50,6 +50,9 @@ class Local(Engine):
         make = itself if order.keep else copy
         return await in_thread(lambda: make(order.workspace.root), undo=View.close)
 
+    def translated(self, text: bytes, order: Order, view: View) -> bytes:
+        return text.replace(os.fsencode(view.lower.resolve()), os.fsencode(order.workspace.root.resolve()))
+
     async def launch(self, order: Order, view: View, streams: Streams) -> Child:
         env = await asyncio.to_thread(_prepare, order, view)
 
