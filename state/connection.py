@@ -162,6 +162,11 @@ def unavailable(url: str, error: psycopg.OperationalError) -> DatabaseUnavailabl
     return DatabaseUnavailable(f"The database {_place(parts)} can't be used: {_why(error, parts)}")
 
 
+def one_line(error: psycopg.Error) -> str:
+    """What the server said, without its excerpts of the statement."""
+    return error.diag.message_primary or (str(error).splitlines() or [type(error).__name__])[0]
+
+
 def unwritable(error: psycopg.Error) -> DatabaseUnavailable:
     """One sentence on a database that answers and keeps nothing."""
     why = "its disk is full" if isinstance(error, psycopg.errors.DiskFull) else "it is read-only (a standby?)"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from fnmatch import fnmatchcase
+import re
+from fnmatch import fnmatchcase, translate
 
 FILE_LIMIT = 32 * 1024 * 1024
 DEPTH_LIMIT = 200
@@ -44,6 +45,9 @@ def may_be_key(path: str) -> bool:
 
 
 def _is_secret(name: str) -> bool:
-    if any(fnmatchcase(name, pattern) for pattern in HARMLESS):
-        return False
-    return any(fnmatchcase(name, pattern) for pattern in SECRETS)
+    return bool(_SECRET_NAMES.match(name)) and not _HARMLESS_NAMES.match(name)
+
+
+# One expression each: matching every file's name against 25 patterns took a third of a snapshot's time.
+_SECRET_NAMES = re.compile("|".join(map(translate, SECRETS)))
+_HARMLESS_NAMES = re.compile("|".join(map(translate, HARMLESS)))

@@ -16,7 +16,7 @@ from psycopg import sql
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from state import embedded
-from state.connection import OPTIONS, Connection, check, connect, unwritable, usable
+from state.connection import OPTIONS, Connection, check, connect, one_line, unwritable, usable
 from state.errors import DatabaseUnavailable
 from state.migrations import migrate, shipped
 from state.settings import Settings
@@ -46,7 +46,7 @@ class Database:
 
     @property
     def pool(self) -> AsyncConnectionPool[Connection]:
-        """The pool of an opened database."""
+        """The pool of an opened database. `connection()` is its door: it hands out connections that answer."""
         if self._pool is None:
             raise RuntimeError("the database is not open")
         return self._pool
@@ -107,7 +107,9 @@ class Database:
         try:
             await migrate(connection, schema=self.schema, migrations=await asyncio.to_thread(shipped))
         except psycopg.Error as error:
-            raise DatabaseUnavailable(f"The database could not be migrated, nothing was changed: {error}") from error
+            raise DatabaseUnavailable(
+                f"The database could not be migrated, nothing was changed: {one_line(error)}"
+            ) from error
         finally:
             await connection.close()
 
@@ -123,13 +125,22 @@ class Database:
             min_size=1,
             max_size=self._settings.database_pool_size,
             timeout=POOL_SECONDS,
-            check=check,
             open=False,
         )
         await pool.open()
         return pool
 
     async def _from(self, pool: AsyncConnectionPool[Connection]) -> Connection:
+        # Not the pool's own `check`, which waits 1, 2, 4 … seconds between dead connections: after the server's
+        # restart a full pool would take longer than anybody waits.
+        for _ in range(pool.max_size + 1):
+            connection = await self._next(pool)
+            if await _answers(connection):
+                return connection
+            await pool.putconn(connection)
+        raise DatabaseUnavailable("The database ends each connection as soon as it is made; see its log.")
+
+    async def _next(self, pool: AsyncConnectionPool[Connection]) -> Connection:
         try:
             return await pool.getconn()
         except PoolTimeout:
@@ -157,14 +168,12 @@ class Database:
 
 
 async def _answers(connection: Connection) -> bool:
-    if not usable(connection):
-        return False
+    """Whether it is alive; closed if not."""
     try:
         await check(connection)
     except psycopg.OperationalError:
         await connection.close()
-        return False
-    return True
+    return usable(connection)
 
 
 async def _goes_through_a_pooler(connection: Connection) -> bool:

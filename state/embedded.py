@@ -38,7 +38,7 @@ OLDEST_MAJOR = 14
 SOCKET_NAME = ".s.PGSQL.5432.lock"
 SOCKET_PATH_LIMIT = 103
 """Bytes that fit in a socket's address on every platform (macOS has the least)."""
-START_SECONDS = 300.0
+START_SECONDS = 120.0
 """Recovery after a crash may take long; a server that is still at work is waited for."""
 LOG_LIMIT = 1_000_000
 UNPRIVILEGED = 65534

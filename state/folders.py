@@ -22,6 +22,7 @@ from state.coverage import DEPTH_LIMIT, FILE_LIMIT, is_cache, left_out
 Kind = Literal["file", "link", "folder"]
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+KINDS: dict[int, Kind] = {stat.S_IFREG: "file", stat.S_IFLNK: "link", stat.S_IFDIR: "folder"}
 SPECIAL = {
     stat.S_IFIFO: "is a named pipe",
     stat.S_IFSOCK: "is a socket",
@@ -199,8 +200,7 @@ def _look(entry: os.DirEntry[str], path: str, name: str, folder: int, depth: int
 
 
 def _kind(mode: int) -> Kind | None:
-    kinds: dict[int, Kind] = {stat.S_IFREG: "file", stat.S_IFLNK: "link", stat.S_IFDIR: "folder"}
-    return kinds.get(stat.S_IFMT(mode))
+    return KINDS.get(stat.S_IFMT(mode))
 
 
 def _is_environment(name: bytes, folder: int) -> bool:

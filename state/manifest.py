@@ -82,19 +82,27 @@ def _line(entry: Entry) -> list[Any]:
 
 
 def parse_listing(listing: bytes, digest: str) -> list[tuple[str, Entry, str | None]]:
-    """Children of a folder: name, entry, and a folder's own listing."""
-    children = []
-    for name, line in parse_json(listing, digest).items():
-        if name in ("", ".", "..") or "/" in name or "\0" in name:
-            raise ArtifactMissing(f"Artifact {digest} is not a folder's listing.")
-        match line:
-            case ["folder", mode, below]:
-                children.append((name, Entry("folder", mode), below))
-            case ["link", target]:
-                children.append((name, Entry("link", target=target), None))
-            case [_, mode, size, content]:
-                children.append((name, Entry("file", mode, size, content), None))
-    return children
+    """Children of a folder: name, entry, and a folder's own listing. Raises ArtifactMissing for other bytes, and for
+    names that would lead elsewhere."""
+    content = parse_json(listing, digest)
+    children = [_child(name, line) for name, line in content.items()] if isinstance(content, dict) else [None]
+    known = [child for child in children if child]
+    if len(known) < len(children):
+        raise ArtifactMissing(f"Artifact {digest} is not a folder's listing.")
+    return known
+
+
+def _child(name: str, line: object) -> tuple[str, Entry, str | None] | None:
+    if name in ("", ".", "..") or "/" in name or "\0" in name:
+        return None
+    match line:
+        case ["folder", int(mode), str(below)]:
+            return name, Entry("folder", mode), below
+        case ["link", str(target)]:
+            return name, Entry("link", target=target), None
+        case ["file", int(mode), int(size), str(content)]:
+            return name, Entry("file", mode, size, content), None
+    return None
 
 
 def canonical(value: object) -> bytes:

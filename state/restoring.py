@@ -28,19 +28,23 @@ class Plan(NamedTuple):
     """To be made, parents first."""
     closed: list[str]
     """Folders that have to be opened before anything in them can change."""
+    modes: list[str]
+    """Folders whose mode has to be set in the end, parents first."""
 
 
 def plan_for(root: Path, manifest: Manifest, cache: SnapshotCache) -> Plan:
     _make_root(root)
     survey = survey_of(root, cache)
     _read_what_decides(root, survey, manifest)
-    plan = Plan([], [], [], [], [], [])
+    plan = Plan([], [], [], [], [], [], [])
     _plan_removals(survey, manifest, plan)
     for path, entry in manifest.entries.items():
         here = survey.entries.get(path)
         if entry.kind == "folder":
             if here is None or here.kind != "folder":
                 plan.folders.append(path)
+            if here != entry or path in plan.closed:
+                plan.modes.append(path)
         elif here != entry:
             (plan.link if entry.kind == "link" else plan.write).append(path)
     return plan
@@ -112,11 +116,10 @@ def write(root: Path, manifest: Manifest, paths: Iterable[str], contents: Mappin
             folder.write(path, contents[entry.digest or ""], entry.mode)
 
 
-def finish(root: Path, manifest: Manifest, cache: SnapshotCache) -> None:
+def finish(root: Path, manifest: Manifest, plan: Plan, cache: SnapshotCache) -> None:
     with _writing(root) as folder:
-        for path, entry in reversed(list(manifest.entries.items())):
-            if entry.kind == "folder":
-                folder.set_mode(path, entry.mode)
+        for path in reversed(plan.modes):
+            folder.set_mode(path, manifest.entries[path].mode)
     _verify(root, manifest, cache)
     cache.manifest, cache.not_covered = manifest.digest, dict(manifest.not_covered)
     cache.listings = set(listings_of(manifest.entries).contents)

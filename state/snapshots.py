@@ -76,7 +76,7 @@ class Snapshots:
         for paths in chunks(sizes):
             contents = await self._artifacts.get_many(manifest.entries[path].digest or "" for path in paths)
             await asyncio.to_thread(write, root, manifest, paths, contents)
-        await asyncio.to_thread(finish, root, manifest, cache)
+        await asyncio.to_thread(finish, root, manifest, plan, cache)
 
     async def manifest(self, digest: str) -> Manifest:
         """All of a snapshot's entries. Raises ArtifactMissing."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterator
@@ -23,6 +24,19 @@ NUMBERS = count(1)
 
 def database_named(server_url: str, name: str) -> str:
     return urlunsplit(urlsplit(server_url)._replace(path=f"/{name}"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_home() -> Iterator[Path]:
+    """No test sees, or touches, the developer's own DevFix: its home and settings are the session's."""
+    home = Path(tempfile.mkdtemp(prefix="devfix-test-"))
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("DEVFIX_")]:
+            patch.delenv(name)
+        patch.setenv("DEVFIX_HOME", str(home))
+        yield home
+    asyncio.run(embedded.stop(home))
+    shutil.rmtree(home, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

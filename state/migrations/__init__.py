@@ -13,6 +13,7 @@ from psycopg import AsyncConnection, Error, sql
 from psycopg.errors import InsufficientPrivilege, LockNotAvailable
 from psycopg.rows import scalar_row
 
+from state.connection import one_line
 from state.errors import DatabaseUnavailable
 
 LOCK_SECONDS = 60
@@ -93,7 +94,7 @@ async def _apply(connection: AsyncConnection[Any], migration: Migration) -> None
         await connection.execute(migration.statements.encode())
     except Error as error:
         raise DatabaseUnavailable(
-            f"The database could not be migrated, nothing was changed: {migration.name}: {error}"
+            f"The database could not be migrated, nothing was changed: {migration.name}: {one_line(error)}"
         ) from error
     await connection.execute("insert into migrations (name) values (%s)", [migration.name])
 

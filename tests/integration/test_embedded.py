@@ -206,6 +206,14 @@ async def test_root_starts_it_with_and_without_user_namespaces(home: Path, monke
         await embedded.start(home / "another")
 
 
+async def test_a_creation_that_was_cut_off_is_begun_anew(home: Path) -> None:
+    half = home / "postgres" / "data.new"
+    half.mkdir(parents=True)
+    (half / "PG_VERSION").write_text("18\n")
+    assert ask(await embedded.start(home), "select 1") == (1,)
+    assert not half.exists()
+
+
 async def test_a_data_folder_of_another_major_version_is_left_alone(home: Path) -> None:
     data = home / "postgres" / "data"
     data.mkdir(parents=True)
