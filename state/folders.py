@@ -79,6 +79,8 @@ class Beneath:
                 data = file.read(FILE_LIMIT + 1)
                 if version_of(before) == version_of(os.fstat(descriptor)) and len(data) == before.st_size:
                     break
+            if len(data) > FILE_LIMIT:
+                raise OSError("it grew while it was read")
             return data, before
 
     def write(self, path: str, data: bytes, mode: int) -> None:

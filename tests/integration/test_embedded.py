@@ -280,14 +280,39 @@ def test_a_full_disk_is_one_sentence_and_leaves_no_half_cluster(home: Path) -> N
     assert left == "[]"
 
 
-def small_disk(folder: Path) -> list[str]:
-    """A command prefix that sees a disk of 20 MB at the folder, and has no root's rights."""
+def test_a_disk_that_fills_up_later_is_one_sentence_and_loses_nothing(home: Path) -> None:
+    said, first, *_ = output(python(FILL_UP, home, prefix=small_disk(home, megabytes=75))).splitlines()
+    assert said.endswith("its disk is full; what was saved before is kept.")
+    assert first == "b'first'"
+
+
+FILL_UP = f"""{IMPORTS}
+import os
+from state.artifacts import PostgresArtifacts
+async def main():
+    database = Database(Settings(home=home))
+    artifacts = PostgresArtifacts(database)
+    first = await artifacts.put(b'first')
+    try:
+        for _ in range(100):
+            await artifacts.put(os.urandom(1_000_000))
+    except DatabaseUnavailable as error:
+        print(error)
+    print(await artifacts.get(first))
+    await database.close()
+    await embedded.stop(home)
+asyncio.run(main())
+"""
+
+
+def small_disk(folder: Path, *, megabytes: int = 20) -> list[str]:
+    """A command prefix that sees a small disk at the folder, and has no root's rights."""
     bubblewrap = embedded._bubblewrap()
     if not bubblewrap:
         pytest.skip("no bubblewrap to make a small disk with")
     user = ["--uid", "65534", "--gid", "65534"] if os.geteuid() == 0 else []
     prefix = [bubblewrap, "--unshare-user", *user, "--dev-bind", "/", "/"]
-    prefix += ["--size", "20000000", "--tmpfs", str(folder)]
+    prefix += ["--size", str(megabytes * 1_000_000), "--tmpfs", str(folder)]
     if subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode:
         pytest.skip("bubblewrap can't make a small disk here")
     return prefix
