@@ -55,6 +55,7 @@ class Task(BaseModel):
     job: str
     snapshot: str | None
     work: dict[str, Any]
+    """The job's settings: what of its part of the state is not a record of its own."""
 
 
 class Tried(BaseModel):
@@ -171,8 +172,8 @@ class Channels(TypedDict, total=False):
 
     run_id: str
     goal: str
-    job: str
-    model: str
+    job: str | None
+    model: str | None
     status: str
     reason: str | None
     step: Annotated[int, latest]
@@ -193,4 +194,29 @@ class Channels(TypedDict, total=False):
     snapshot: str | None
     report: dict[str, Any] | None
     work: dict[str, Any]
-    input: dict[str, Any]
+
+
+class RunInputChannels(TypedDict, total=False):
+    """`RunInput` as LangGraph takes it; the `plan` node checks it as a whole."""
+
+    repository: str
+    goal: str
+    job: str | None
+    test_command: str | None
+    model: str | None
+    python: str | None
+    commit: bool
+    patch_out: str | None
+    allow_test_edits: bool
+    env: list[str]
+    allow_network: bool
+    unsafe_local: bool
+    budget_usd: float | None
+    budget_tokens: int | None
+    step_limit: int | None
+    deadline_seconds: float | None
+    options: dict[str, Any]
+
+
+class StartChannels(RunInputChannels, Channels, total=False):
+    """What the `plan` node reads."""

@@ -113,9 +113,7 @@ def answerable(row: Approval | None, run_id: str, call_id: str, decision: Decisi
             "nothing was changed"
         )
     if row.expired(now):
-        raise AlreadyDecided(
-            f"the approval {call_id} expired at {row.expires_at:{_TIME}}; nothing was changed"
-        )
+        raise AlreadyDecided(f"the approval {call_id} expired at {row.expires_at:{_TIME}}; nothing was changed")
     if decision.type not in row.question.allowed:
         raise Refused(f"{decision.type} is not an answer to {call_id}; it takes {', '.join(row.question.allowed)}")
     if decision.type == "edit" and decision.arguments is None:

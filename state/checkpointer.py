@@ -77,7 +77,7 @@ class FencedSaver(AsyncPostgresSaver):
         super().__init__(conn=cast("Any", None), serde=ExactSerializer())
         self._database = database
         self._runs = runs
-        self._saved = saved if saved is not None else defaultdict(int)
+        self._saved = saved if saved is not None else {}
         self._held: defaultdict[_Place, list[_Writes]] = defaultdict(list)
         self._timers: dict[_Place, asyncio.TimerHandle] = {}
         self._flushing: dict[_Place, asyncio.Task[None]] = {}
@@ -116,6 +116,8 @@ class FencedSaver(AsyncPostgresSaver):
                 await cursor.execute("SELECT hold_run(%s, %s)", (thread, epoch))
 
         await self._save(save)
+        if epoch is not None and namespace == "":
+            self._saved[thread, epoch] = self._saved.get((thread, epoch), 0) + 1
         return {"configurable": {"thread_id": thread, "checkpoint_ns": namespace, "checkpoint_id": checkpoint["id"]}}
 
     async def aput_writes(

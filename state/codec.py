@@ -27,7 +27,7 @@ from state.errors import Unserializable
 TAG = "devfix"
 
 _TEXT, _INTEGER, _TUPLE, _SEND, _INTERRUPT, _SNAPSHOT, _ENUM, _MODEL, _DATACLASS, _MESSAGE, _FOREIGN = range(11)
-_MAPPING = 11
+_MAPPING, _ERROR = 11, 12
 
 _EXACT = (
     ormsgpack.OPT_PASSTHROUGH_DATACLASS
@@ -111,6 +111,8 @@ class ExactSerializer(SerializerProtocol):
                 return ormsgpack.Ext(_SEND, self._pack([value.node, value.arg, value.timeout]))
             case Interrupt():
                 return ormsgpack.Ext(_INTERRUPT, self._pack([value.value, value.id, value.response_schema]))
+            case BaseException():  # what LangGraph keeps of a failed task: for people to read
+                return ormsgpack.Ext(_ERROR, self._pack(repr(value)))
             case _DeltaSnapshot():
                 return ormsgpack.Ext(_SNAPSHOT, self._pack(value.value))
         return self._verified(value)
@@ -135,8 +137,6 @@ class ExactSerializer(SerializerProtocol):
         return _FOREIGN, self._describe_foreign(value)
 
     def _describe_foreign(self, value: Any) -> bytes:
-        if isinstance(value, BaseException):
-            return self._pack(["repr", repr(value)])
         try:
             return self._pack(list(self._foreign.dumps_typed(value)))
         except (TypeError, ormsgpack.MsgpackEncodeError):
@@ -165,6 +165,8 @@ class ExactSerializer(SerializerProtocol):
                 return self._foreign.loads_typed((value[0], value[1]))
             case 11:
                 return dict(value)
+            case 12:
+                return value
         return _rebuild(code, value)
 
 

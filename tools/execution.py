@@ -108,10 +108,17 @@ class Execution:
             return await self._perform(tool, values, context, epoch)
         if await self._fate(effect, epoch) == "unknown" or tool.verify is None:
             return await self._verified_or_in_doubt(effect, tool, values, context, epoch)
-        found = await tool.verify(values, context)
+        try:
+            found = await tool.verify(values, context)
+        except DevfixError:
+            return await self._doubted(effect, tool, epoch)
         if found is not None:
             return await self._settle(context, _receipt_of(found), epoch)
         return await self._perform(tool, values, context, epoch)
+
+    async def _doubted(self, effect: Effect, tool: Tool, epoch: int) -> Performed:
+        """The other side can't be asked: a person decides."""
+        return _in_doubt(tool, await self._ledger.doubt(effect.run_id, effect.call_id, epoch=epoch))
 
     async def _fate(self, effect: Effect, epoch: int) -> Fate:
         """Whether whoever claimed the effect can still be performing it; a frozen process of this machine is ended."""
@@ -128,9 +135,13 @@ class Execution:
     async def _verified_or_in_doubt(
         self, effect: Effect, tool: Tool, values: Mapping[str, Any], context: ToolContext, epoch: int
     ) -> Performed:
-        if tool.verify is not None and (found := await tool.verify(values, context)) is not None:
+        try:
+            found = await tool.verify(values, context) if tool.verify is not None else None
+        except DevfixError:
+            found = None
+        if found is not None:
             return await self._settle(context, _receipt_of(found), epoch)
-        return _in_doubt(tool, await self._ledger.doubt(effect.run_id, effect.call_id, epoch=epoch))
+        return await self._doubted(effect, tool, epoch)
 
     async def _perform(self, tool: Tool, values: Mapping[str, Any], context: ToolContext, epoch: int) -> Performed:
         performed = await _attempted(tool, values, context)
@@ -146,10 +157,14 @@ class Execution:
         self, performed: Performed, tool: Tool, values: Mapping[str, Any], context: ToolContext, epoch: int
     ) -> Performed:
         """An effect failed in a way that leaves open whether it happened: the other side is asked."""
-        if tool.verify is None:
-            effect = await self._ledger.doubt(context.run_id, context.call_id, epoch=epoch)
-            return _in_doubt(tool, effect)
-        if (found := await tool.verify(values, context)) is not None:
+        try:
+            found = await tool.verify(values, context) if tool.verify is not None else None
+            known = tool.verify is not None
+        except DevfixError:
+            found, known = None, False
+        if not known:
+            return _in_doubt(tool, await self._ledger.doubt(context.run_id, context.call_id, epoch=epoch))
+        if found is not None:
             return await self._settle(context, _receipt_of(found), epoch)
         await self._ledger.release(context.run_id, context.call_id, epoch=epoch)
         return performed

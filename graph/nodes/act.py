@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, ToolMessage
 
 from graph.jobs import Job
@@ -12,6 +13,7 @@ from graph.prompts import INTERRUPTED, open_calls, render
 from graph.services import Services
 from graph.update import Update, update
 from state.agent_state import AgentState, ToolCall
+from state.errors import Refused
 from state.failures import Failure
 from state.trace import Call
 
@@ -26,7 +28,7 @@ async def act(state: AgentState, *, services: Services) -> Update:
     call_id = f"model-{state.step + 1}"
     attempt = services.attempt(state.run_id)
     try:
-        answer = await ask(await services.models.get(state.model), messages, job.toolbox.schemas, call_id=call_id)
+        answer = await ask(await _model(state, services), messages, job.toolbox.schemas, call_id=call_id)
     except ModelTrouble as trouble:
         await services.trace.record(
             _call(state, services, started, attempt.epoch, call_id).model_copy(update={"error": str(trouble)})
@@ -46,6 +48,13 @@ async def act(state: AgentState, *, services: Services) -> Update:
         )
     )
     return _turn(state, answer, job, attempt.lap())
+
+
+async def _model(state: AgentState, services: Services) -> BaseChatModel:
+    try:
+        return await services.models.get(state.model)
+    except Refused as error:
+        raise ModelTrouble("model_key_refused", str(error)) from None
 
 
 def _turn(state: AgentState, answer: Answer, job: Job, seconds: float) -> Update:

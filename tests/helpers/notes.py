@@ -27,6 +27,11 @@ def letters(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
+def _append(path: Path, text: str) -> None:
+    with path.open("a") as file:
+        file.write(text)
+
+
 @tool(kind="read")
 async def look(what: str, seconds: float = 0.0, *, context: ToolContext) -> str:
     """Look at something, which takes a while."""
@@ -40,8 +45,7 @@ async def look(what: str, seconds: float = 0.0, *, context: ToolContext) -> str:
 async def count(name: str, *, context: ToolContext) -> str:
     """Count this call in a file, so that a test sees how often it really ran."""
     folder = Path(str(context.work["letters"])).parent
-    with (folder / f"count-{name}").open("a") as file:
-        file.write("x")
+    _append(folder / f"count-{name}", "x")
     return f"counted {name}"
 
 
@@ -60,11 +64,12 @@ async def _find_letter(args: Mapping[str, Any], context: ToolContext) -> Found:
 
 
 @tool(kind="effect", verify=_find_letter)
-async def post(to: str, text: str, *, context: ToolContext) -> ToolResult:
+async def post(to: str, text: str, fail: str = "", *, context: ToolContext) -> ToolResult:
     """Post a letter."""
+    if fail == "before":
+        raise ConnectionError("the letter box is shut")
     letter: dict[str, JsonValue] = {"to": to, "text": text, "key": context.key}
-    with Path(str(context.work["letters"])).open("a") as file:
-        file.write(json.dumps(letter) + "\n")
+    _append(Path(str(context.work["letters"])), json.dumps(letter) + "\n")
     return ToolResult(content=f"posted to {to}", facts=letter)
 
 

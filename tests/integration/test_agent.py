@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from langgraph.types import Command
 
 from state.approvals import Decision
+from state.errors import AlreadyDecided, CallNotFound, DevfixError, InvalidState, RunBusy
+from state.runs import Run
 from tests.helpers.app import Driver, application_on, calls
 from tests.helpers.notes import letters
+
+POST_ADA = ("post", {"to": "ada", "text": "hello"})
+POST_BOB = ("post", {"to": "bob", "text": "hello"})
 
 
 @pytest.fixture
@@ -19,18 +27,49 @@ async def driver(database_url: str, tmp_path: Path) -> AsyncIterator[Driver]:
     await application.services.close()
 
 
+async def another(driver: Driver, database_url: str) -> Driver:
+    """A second process's view of the same run, with a database connection of its own."""
+    second = Driver(application_on(database_url, driver.folder), driver.folder)
+    second.run_id = driver.run_id
+    return second
+
+
+async def asked(driver: Driver) -> list[str]:
+    return [row.question.call_id for row in await driver.services.approvals.of(driver.run_id)]
+
+
+async def decide(driver: Driver, call_id: str, kind: str = "approve", **fields: Any) -> None:
+    decision = Decision.model_validate({"type": kind, **fields})
+    await driver.services.approvals.decide(driver.run_id, call_id, decision, by="eve")
+
+
+async def approved(driver: Driver) -> Run:
+    """Approve whatever is open, and go on."""
+    for row in await driver.services.approvals.of(driver.run_id):
+        if row.decision is None:
+            await decide(driver, row.question.call_id)
+    return await driver.go_on()
+
+
+def sent_to(driver: Driver) -> list[str]:
+    return [letter["to"] for letter in letters(driver.letters)]
+
+
+async def tool_results(driver: Driver) -> dict[str, str]:
+    messages = (await driver.state())["messages"]
+    return {record["tool_call_id"]: record["content"] for record in messages if record["type"] == "tool"}
+
+
 async def test_a_run_asks_before_an_effect_and_performs_it_once(driver: Driver) -> None:
     """A gated call waits for a person; approved, it happens once and the run is completed on evidence."""
-    waiting = await driver.start([calls(("post", {"to": "ada", "text": "hello"}))])
+    waiting = await driver.start([calls(POST_ADA)])
     assert str(waiting.standing) == "waiting: approval"
     assert letters(driver.letters) == []
 
-    (asked,) = await driver.services.approvals.of(driver.run_id)
-    await driver.services.approvals.decide(driver.run_id, asked.question.call_id, Decision(type="approve"), by="eve")
-    ended = await driver.go_on()
+    ended = await approved(driver)
 
     assert str(ended.standing) == "completed: done"
-    assert [letter["to"] for letter in letters(driver.letters)] == ["ada"]
+    assert sent_to(driver) == ["ada"]
     assert [effect.state for effect in await driver.services.ledger.of(driver.run_id)] == ["settled"]
     steps = await driver.application.steps.of(driver.run_id)
     assert [step.number for step in steps] == list(range(1, len(steps) + 1))
@@ -43,3 +82,234 @@ async def test_a_run_asks_before_an_effect_and_performs_it_once(driver: Driver) 
         ["tool_execute"],
         ["review"],
     ]
+
+
+async def test_b01_answers_in_reverse_order_reach_their_own_calls(driver: Driver) -> None:
+    """Two gated calls, B rejected first and A approved after: A runs, B gets a rejection."""
+    await driver.start([calls(POST_ADA, POST_BOB), "done"])
+    ada, bob = await asked(driver)
+    await decide(driver, bob, "reject", message="not bob")
+    await decide(driver, ada)
+    await driver.go_on()
+    assert sent_to(driver) == ["ada"]
+    assert "not bob" in (await tool_results(driver))[bob]
+
+
+async def test_b02_all_gated_calls_of_a_turn_are_shown_in_one_view(driver: Driver) -> None:
+    """The interrupt lists both calls, in call order, in LangChain's shape."""
+    await driver.start([calls(POST_ADA, POST_BOB)])
+    (interrupt,) = (await driver.agent.aget_state(driver.config)).interrupts
+    assert [request["args"]["to"] for request in interrupt.value["action_requests"]] == ["ada", "bob"]
+    assert len(interrupt.value["review_configs"]) == 2
+
+
+async def test_b03_an_unknown_approval_is_refused_and_changes_nothing(driver: Driver) -> None:
+    """A random id is no pending approval."""
+    before = await driver.start([calls(POST_ADA)])
+    with pytest.raises(CallNotFound):
+        await decide(driver, "f" * 32)
+    assert await driver.run() == before
+
+
+async def test_b05_each_visit_asks_one_question_and_is_saved(driver: Driver) -> None:
+    """Three push-backs are three visits of the approval node, not one node that replays its earlier rounds."""
+    await driver.start([calls(POST_ADA), calls(POST_ADA), calls(POST_ADA), calls(POST_ADA)], wanted=1)
+    for round_ in range(3):
+        call = (await asked(driver))[-1]
+        await decide(driver, call, "reject", message=f"round {round_}")
+        assert str((await driver.go_on()).standing) == "waiting: approval"
+    assert str((await approved(driver)).standing) == "completed: done"
+    visits = [step for step in await driver.application.steps.of(driver.run_id) if step.nodes == ["approval"]]
+    assert len(visits) == 4
+    assert sent_to(driver) == ["ada"]
+
+
+async def test_b08_a_rejected_call_is_not_made(driver: Driver) -> None:
+    """The model sees the rejection instead, with the reason."""
+    await driver.start([calls(POST_ADA), "very well"])
+    (call,) = await asked(driver)
+    await decide(driver, call, "reject", message="too soon")
+    await driver.go_on()
+    assert sent_to(driver) == []
+    assert "too soon" in (await tool_results(driver))[call]
+
+
+async def test_b10_an_edit_is_told_in_the_history_and_made_once(driver: Driver) -> None:
+    """The call runs with the edited arguments, and the model reads who changed them."""
+    await driver.start([calls(POST_ADA)])
+    (call,) = await asked(driver)
+    await decide(driver, call, "edit", arguments={"to": "cleo", "text": "hello"})
+    ended = await driver.go_on()
+    assert str(ended.standing) == "completed: done"
+    assert sent_to(driver) == ["cleo"]
+    told = [record["content"] for record in (await driver.state())["messages"] if record["type"] == "human"]
+    assert any("eve changed the arguments" in text and "cleo" in text for text in told)
+
+
+async def test_b14_an_approval_on_record_is_not_asked_for_again(driver: Driver, database_url: str) -> None:
+    """Another process resumes: it performs once and asks nothing."""
+    await driver.start([calls(POST_ADA)])
+    await decide(driver, (await asked(driver))[0])
+    second = await another(driver, database_url)
+    assert str((await second.go_on()).standing) == "completed: done"
+    assert sent_to(driver) == ["ada"]
+    assert len(await asked(driver)) == 1
+    await second.services.close()
+
+
+async def test_b19_an_approval_covers_its_own_arguments_only(driver: Driver) -> None:
+    """The same tool with other arguments is a call of its own, and is asked about again."""
+    await driver.start([calls(POST_ADA), calls(POST_BOB)], wanted=2)
+    waiting = await approved(driver)
+    assert str(waiting.standing) == "waiting: approval"
+    assert sent_to(driver) == ["ada"]
+
+
+async def test_b20_a_decision_and_its_effect_outlive_a_model_that_breaks(driver: Driver, database_url: str) -> None:
+    """The effect is done, the next model call breaks the run; going on neither asks nor posts again."""
+    await driver.start([calls(POST_ADA), calls(POST_BOB)], wanted=2)
+    await driver.agent.aupdate_state(driver.config, {"model": "openai:nobody"})
+    ended = await approved(driver)
+    assert str(ended.standing) == "failed: model_unavailable"
+    assert sent_to(driver) == ["ada"]
+    script = driver.script([calls(POST_ADA), calls(POST_BOB)])
+    again = {"model": script, "status": "running", "reason": None, "decision": "continue"}
+    await driver.agent.aupdate_state(driver.config, again, as_node="review")
+    assert str((await driver.go_on()).standing) == "waiting: approval"
+    assert str((await approved(driver)).standing) == "completed: done"
+    assert sent_to(driver) == ["ada", "bob"]
+
+
+async def test_b24_of_many_answers_at_once_one_wins(driver: Driver) -> None:
+    """The others are told who decided."""
+    await driver.start([calls(POST_ADA)])
+    (call,) = await asked(driver)
+    answers = await asyncio.gather(*(decide(driver, call) for _ in range(8)), return_exceptions=True)
+    refused = [answer for answer in answers if isinstance(answer, AlreadyDecided)]
+    assert len(refused) == 7
+    assert all("eve already decided" in str(error) for error in refused)
+    assert str((await driver.go_on()).standing) == "completed: done"
+    assert sent_to(driver) == ["ada"]
+
+
+async def test_b29_a_tools_bug_reaches_the_model(driver: Driver) -> None:
+    """A ValueError is an error result, counted, and the run goes on."""
+    await driver.start([calls(("look", {"what": "trouble"})), calls(POST_ADA)])
+    state = await driver.state()
+    assert [failure["kind"] for failure in state["failures"]] == ["tool_failed"]
+    assert "nobody can look at trouble" in next(iter((await tool_results(driver)).values()))
+    assert state["decision"] is None
+
+
+async def test_b30_a_failing_sibling_loses_nothing(driver: Driver) -> None:
+    """Of two reads in a turn one fails: both have a result, and the good one ran once."""
+    await driver.start([calls(("count", {"name": "good"}), ("look", {"what": "trouble"})), calls(POST_ADA)])
+    results = list((await tool_results(driver)).values())
+    assert results[0] == "counted good"
+    assert "failed" in results[1]
+    assert (driver.folder / "count-good").read_text() == "x"
+
+
+async def test_b74_a_second_process_is_refused_while_the_first_lives(driver: Driver, database_url: str) -> None:
+    """RunBusy names the holder; the first one's steps are kept."""
+    second = await another(driver, database_url)
+    running = asyncio.create_task(driver.start([calls(("look", {"what": "x", "seconds": 2})), calls(POST_ADA)]))
+    await asyncio.sleep(1.0)
+    with pytest.raises(RunBusy, match="held by test"):
+        await second.go_on()
+    assert str((await running).standing) == "waiting: approval"
+    await second.services.close()
+
+
+async def test_b94_going_back_does_not_repeat_an_effect(driver: Driver) -> None:
+    """Replaying from before the effect, as Studio does, gives the recorded receipt."""
+    await driver.start([calls(POST_ADA)])
+    await approved(driver)
+    history = [snapshot async for snapshot in driver.agent.aget_state_history(driver.config)]
+    before = next(snapshot for snapshot in history if snapshot.next == ("approval",))
+    await driver.agent.ainvoke(None, before.config)
+    assert str((await driver.run()).standing) == "completed: done"
+    assert sent_to(driver) == ["ada"]
+
+
+async def test_b101_a_step_limit_ends_in_a_status_with_a_report(driver: Driver) -> None:
+    """Not a raw exception; what was achieved is told, and the run can go on after a raise."""
+    turns = [calls(("look", {"what": f"thing {number}"})) for number in range(50)]
+    ended = await driver.start([*turns, calls(POST_ADA)], step_limit=12)
+    assert str(ended.standing) == "failed: step_limit"
+    assert ended.report is not None
+    assert ended.report["tried"]
+    assert any("resume" in str(command) for command in ended.report["next"])  # type: ignore[union-attr]
+
+
+async def test_ungated_calls_run_before_the_question(driver: Driver) -> None:
+    """A turn with a read and a gated call: the read has its result when the person is asked."""
+    await driver.start([calls(("look", {"what": "sea"}), POST_ADA)])
+    assert list((await tool_results(driver)).values()) == ["saw sea"]
+    assert str((await approved(driver)).standing) == "completed: done"
+
+
+async def test_workspace_writes_keep_the_models_order_and_reads_see_them(driver: Driver) -> None:
+    """Two writes of one turn are two steps; the snapshot is in the state before the checkpoint names it."""
+    await driver.start(
+        [calls(("note", {"path": "a", "text": "1"}), ("note", {"path": "a", "text": "2"})), calls(POST_ADA)]
+    )
+    state = await driver.state()
+    assert await driver.services.snapshots.read(state["snapshot"], "a") == b"2"
+    numbers = [step.snapshot for step in await driver.application.steps.of(driver.run_id)]
+    assert len({snapshot for snapshot in numbers if snapshot}) == 3
+
+
+async def test_an_answer_of_the_wrong_shape_leaves_the_run_waiting(driver: Driver) -> None:
+    """A resume with too few decisions is asked again, and a right one afterwards counts."""
+    await driver.start([calls(POST_ADA, POST_BOB)], wanted=2)
+    await driver.agent.ainvoke(Command(resume={"decisions": [{"type": "approve"}]}), driver.config)
+    assert str((await driver.run()).standing) == "waiting: approval"
+    (interrupt,) = (await driver.agent.aget_state(driver.config)).interrupts
+    assert "2 decisions are needed" in interrupt.value["complaint"]
+    await driver.agent.ainvoke(Command(resume={"decisions": [{"type": "approve"}, {"type": "approve"}]}), driver.config)
+    assert str((await driver.run()).standing) == "completed: done"
+    assert sent_to(driver) == ["ada", "bob"]
+
+
+async def test_an_answer_to_a_run_that_does_not_wait_is_refused(driver: Driver) -> None:
+    """LangGraph itself would accept it silently."""
+    await driver.start([calls(POST_ADA)])
+    await approved(driver)
+    with pytest.raises(AlreadyDecided, match="does not wait"):
+        await driver.agent.ainvoke(Command(resume={"decisions": [{"type": "approve"}]}), driver.config)
+    assert str((await driver.run()).standing) == "completed: done"
+
+
+async def test_a_bad_value_from_studio_ends_the_attempt_and_stays_repairable(driver: Driver) -> None:
+    """failed: invalid_state names the field; history and state stay readable, and a repair goes on."""
+    await driver.start([calls(POST_ADA)])
+    await driver.agent.aupdate_state(driver.config, {"plan": {"not": "a list"}})
+    with pytest.raises(InvalidState, match="plan"):
+        await driver.go_on()
+    run = await driver.run()
+    assert str(run.standing) == "failed: invalid_state"
+    assert run.report is not None
+    assert "plan" in str(run.report["summary"])
+    assert len([snapshot async for snapshot in driver.agent.aget_state_history(driver.config)]) > 4
+    await driver.agent.aupdate_state(driver.config, {"plan": ["post the letters"]})
+    assert str((await driver.go_on()).standing) == "waiting: approval"
+
+
+async def test_an_input_that_cant_be_worked_on_is_told_in_one_sentence(driver: Driver) -> None:
+    """From the API: no such folder."""
+    with pytest.raises(DevfixError, match="there is no folder"):
+        await driver.agent.ainvoke({"repository": "/nowhere/at/all"}, driver.config)
+    assert str((await driver.run()).standing) == "failed: invalid_state"
+
+
+async def test_a_rejected_escalation_cancels_and_advice_goes_on(driver: Driver) -> None:
+    """Idle turns escalate; respond goes on with the advice, reject ends the run as cancelled by a person."""
+    waiting = await driver.start(["hm", "hm", "hm", "hm", "hm", "hm"])
+    assert str(waiting.standing) == "waiting: escalation"
+    await decide(driver, (await asked(driver))[-1], "respond", message="try harder")
+    assert str((await driver.go_on()).standing) == "waiting: escalation"
+    told = [record["content"] for record in (await driver.state())["messages"] if record["type"] == "human"]
+    assert "eve: try harder" in told
+    await decide(driver, (await asked(driver))[-1], "reject", message="enough")
+    assert str((await driver.go_on()).standing) == "cancelled: by_person"
