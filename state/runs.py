@@ -90,8 +90,9 @@ class Runs(Protocol):
         model: str | None = None,
         parent: str | None = None,
         branched_at: int | None = None,
+        step: int = 0,
     ) -> None:
-        """Make the run known on first sight; a run that is known stays as it is."""
+        """Make the run known on first sight, its steps numbered on from `step`; a known run stays as it is."""
 
     async def claim(self, run_id: str, holder: Holder) -> Claim:
         """Hold the run under a new epoch. Raises RunBusy while a live attempt holds it, RunNotFound."""
@@ -155,12 +156,13 @@ class PostgresRuns:
         model: str | None = None,
         parent: str | None = None,
         branched_at: int | None = None,
+        step: int = 0,
     ) -> None:
         async with self._database.transaction() as connection:
             await connection.execute(
-                "INSERT INTO runs (run_id, goal, job, model, parent, branched_at) VALUES (%s, %s, %s, %s, %s, %s) "
-                "ON CONFLICT (run_id) DO NOTHING",
-                (run_id, storable(goal), job, model, parent, branched_at),
+                "INSERT INTO runs (run_id, goal, job, model, parent, branched_at, step) "
+                "VALUES (%s, %s, %s, %s, %s, %s, %s) ON CONFLICT (run_id) DO NOTHING",
+                (run_id, storable(goal), job, model, parent, branched_at, step),
             )
 
     async def claim(self, run_id: str, holder: Holder) -> Claim:
@@ -345,9 +347,10 @@ class MemoryRuns:
         model: str | None = None,
         parent: str | None = None,
         branched_at: int | None = None,
+        step: int = 0,
     ) -> None:
         now = datetime.now().astimezone()
-        blank = {"report": None, "epoch": 0, "step": 0, "holder": None, "cancel_requested_by": None}
+        blank = {"report": None, "epoch": 0, "step": step, "holder": None, "cancel_requested_by": None}
         facts = {"goal": goal, "job": job, "model": model, "parent": parent, "branched_at": branched_at}
         times = {"created_at": now, "updated_at": now}
         run = Run.model_validate(

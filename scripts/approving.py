@@ -1,0 +1,85 @@
+"""A person's answers to what a run waits for: which questions are meant, and what may be said to them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from scripts.bootstrap import Application
+from scripts.facts import newest, open_questions
+from state.approvals import Approval, Decision
+from state.errors import AlreadyDecided, CallNotFound, Refused
+from state.runs import Run
+from state.status import TERMINAL
+from tools.execution import validated
+
+
+def decision_of(*, edit: str | None, reject: str | None, respond: str | None) -> Decision:
+    """The decision that the options name; approve without any. Raises Refused."""
+    if sum(each is not None for each in (edit, reject, respond)) > 1:
+        raise Refused("give one of --edit, --reject and --respond; nothing was decided")
+    if edit is not None:
+        return Decision(type="edit", arguments=_object(edit))
+    if reject is not None:
+        return Decision(type="reject", message=reject)
+    return Decision(type="approve") if respond is None else Decision(type="respond", message=respond)
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise Refused(f"--edit takes the call's arguments as a JSON object: {error}; nothing was decided") from None
+    if not isinstance(value, dict):
+        raise Refused("--edit takes the call's arguments as a JSON object; nothing was decided")
+    return value
+
+
+async def record(
+    application: Application, run: Run, call: str | None, decision: Decision, *, by: str
+) -> list[Approval]:
+    """Write the decision into the rows that are meant: the one call, or all that are open.
+
+    Raises CallNotFound, AlreadyDecided (who, what, when; expired; a run that does not wait), Refused.
+    """
+    approvals = application.services.approvals
+    rows = await _meant(application, run, call)
+    if decision.type == "edit":
+        _check_edit(application, run, rows, decision)
+    return [await approvals.decide(run.run_id, row.question.call_id, decision, by=by) for row in rows]
+
+
+async def _meant(application: Application, run: Run, call: str | None) -> Sequence[Approval]:
+    known = await application.services.approvals.of(run.run_id)
+    matching = [row for row in known if call is None or row.question.call_id.startswith(call)]
+    exact = [row for row in matching if row.question.call_id == call]
+    if call is not None and not matching:
+        raise CallNotFound(f"run {run.run_id[:8]} has no pending approval {call!r}; `devfix show {run.run_id[:8]}`")
+    if run.status in TERMINAL:
+        raise _does_not_wait(run)
+    still_open = await open_questions(application, run, await newest(application, run))
+    ids = {row.question.call_id for row in still_open}
+    chosen = exact or [row for row in matching if row.question.call_id in ids] or matching[-1:]
+    if not chosen:
+        raise _does_not_wait(run)
+    if call is not None and len(chosen) > 1:
+        raise Refused(f"{call!r} is the beginning of several calls' ids; give more of it")
+    return chosen
+
+
+def _does_not_wait(run: Run) -> AlreadyDecided:
+    return AlreadyDecided(f"run {run.run_id[:8]} does not wait for an answer ({run.standing}); nothing was changed")
+
+
+def _check_edit(application: Application, run: Run, rows: Sequence[Approval], decision: Decision) -> None:
+    """An edit is for one call, with arguments that its tool takes."""
+    if len(rows) > 1:
+        raise Refused("several calls are open; name the one whose arguments these are")
+    job = application.services.job(run.job or application.settings.job)
+    tool = job.toolbox.get(rows[0].question.tool)
+    try:
+        if tool is not None:
+            validated(tool, decision.arguments or {})
+    except ValueError as error:
+        raise Refused(f"{error}; nothing was decided") from None

@@ -1,0 +1,37 @@
+"""How a run is cancelled: asked of whoever holds it, or done at once where nobody does."""
+
+from __future__ import annotations
+
+import asyncio
+
+from graph.report import report_on_state
+from scripts.bootstrap import Application
+from scripts.facts import newest
+from state.runs import Run
+from state.status import TERMINAL, Standing
+
+WAIT_SECONDS = 5.0
+_LOOK_SECONDS = 0.1
+CANCELLED = Standing("cancelled", "by_person")
+
+
+async def cancel_run(application: Application, run: Run, *, by: str) -> Run:
+    """The run as it stands after at most 5 s. Raises Refused for one that has ended."""
+    runs = application.services.runs
+    run = await runs.request_cancel(run.run_id, by)
+    if run.status == "cancelled":
+        values = (await newest(application, run)).values
+        report = report_on_state(run.run_id, CANCELLED, {**values, "report": None})
+        report = report.model_copy(update={"summary": f"{by} cancelled the run."})
+        await runs.settle(run.run_id, run.epoch, CANCELLED, report.model_dump())
+        return await runs.get(run.run_id)
+    return await _until_settled(application, run)
+
+
+async def _until_settled(application: Application, run: Run) -> Run:
+    for _ in range(int(WAIT_SECONDS / _LOOK_SECONDS)):
+        if run.status in TERMINAL:
+            break
+        await asyncio.sleep(_LOOK_SECONDS)
+        run = await application.services.runs.get(run.run_id)
+    return run

@@ -1,0 +1,60 @@
+"""devfix approve: answer what a run waits for."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from scripts.cli.options import By, Json, Run
+
+if TYPE_CHECKING:
+    from state.approvals import Decision
+
+
+def approve(
+    run: Run,
+    call: Annotated[
+        str | None, typer.Argument(metavar="[CALL]", help="The call, or the beginning of its id; without it, all.")
+    ] = None,
+    edit: Annotated[str | None, typer.Option(metavar="JSON", help="Approve with these arguments instead.")] = None,
+    reject: Annotated[str | None, typer.Option(metavar="WHY", help="Refuse; the model is told why.")] = None,
+    respond: Annotated[str | None, typer.Option(metavar="TEXT", help="Answer in place of the tool.")] = None,
+    by: By = None,
+    detach: Annotated[bool, typer.Option("--detach", help="Only record the answer.")] = False,
+    as_json: Json = False,
+) -> int:
+    """Approve what a run waits for (or edit, reject, respond), then go on with it when nothing is open.
+
+    The first answer to a call wins. For an escalation: respond goes on with your advice, approving tries again,
+    rejecting cancels the run.
+    """
+    from scripts.approving import decision_of
+
+    decision = decision_of(edit=edit, reject=reject, respond=respond)
+    return asyncio.run(_approve(run, call, decision, by=by, detach=detach, as_json=as_json))
+
+
+async def _approve(
+    prefix: str, call: str | None, decision: Decision, *, by: str | None, detach: bool, as_json: bool
+) -> int:
+    from scripts.application import application
+    from scripts.approving import record
+    from scripts.cli.output import say
+    from scripts.driving import Drive
+    from scripts.facts import facts_of
+    from scripts.registers import person
+    from scripts.reporting import put_run, report
+
+    async with application() as opened:
+        runs = opened.services.runs
+        run = await runs.find(prefix)
+        for row in await record(opened, run, call, decision, by=by or person()):
+            say(f"{decision.type}: {row.question.tool} ({row.question.call_id}), by {row.decided_by}")
+        drive = Drive(opened, run.run_id, quiet=as_json)
+        if detach or not await drive.answered(run):
+            run = await runs.get(run.run_id)
+            put_run(await facts_of(opened, run), as_json=as_json)
+            return 0 if detach else drive.exit_code(run)
+        return await report(drive, await drive.go_on(), as_json=as_json)

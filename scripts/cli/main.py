@@ -1,0 +1,84 @@
+"""The entry point: one process, one command, one exit code, and never a trace for what a person can cause."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Sequence
+from datetime import datetime
+from io import TextIOWrapper
+from types import TracebackType
+
+import typer
+from typer.exceptions import TyperException
+
+from scripts.cli.app import app
+from state.errors import DevfixError
+
+INTERRUPTED = 128 + signal.SIGINT
+BROKEN_PIPE = 128 + signal.SIGPIPE
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run one command and end the process with its exit code."""
+    sys.excepthook = _report_bug
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    sys.exit(_guarded(arguments))
+
+
+def _guarded(arguments: Sequence[str] | None) -> int:
+    try:
+        code = _run(arguments)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read is gone (`| head`). The interpreter's own last flush must not stumble over it again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        return _sentence(f"{where}{error.strerror or error}", DevfixError.exit_code)
+    return code
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    try:
+        # Not app(): that would put typer's own hook for exceptions in the place of ours.
+        return typer.main.get_command(app).main(arguments, standalone_mode=False, prog_name="devfix") or 0
+    except typer.Abort:
+        return INTERRUPTED
+    except TyperException as error:
+        context = getattr(error, "ctx", None)
+        if context is not None:
+            sys.stderr.write(f"{context.get_usage()}\nTry 'devfix {context.info_name} --help' for help.\n")
+        return _sentence(error.format_message(), 2)
+    except DevfixError as error:
+        return _sentence(str(error), error.exit_code)
+
+
+def _sentence(text: str, code: int) -> int:
+    sys.stderr.write(f"devfix: {text}\n")
+    return code
+
+
+def _report_bug(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Nobody foresaw this one: a line for the person, the trace in a file for whoever mends it."""
+    from state.settings import home
+
+    text = "".join(traceback.format_exception(kind, error, trace))
+    path = home() / "logs" / f"bug-{datetime.now():%Y%m%d-%H%M%S}-{os.getpid()}.txt"  # noqa: DTZ005 - a local name
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, errors="backslashreplace")
+    except OSError:
+        sys.stderr.write(text)
+    first = (str(error).splitlines() or [""])[0]
+    sys.stderr.write(
+        f"devfix: a bug in DevFix ended this command ({kind.__name__}: {first}); every saved step of a run is kept, "
+        f"and the whole trace is in {path}\n"
+    )

@@ -1,0 +1,21 @@
+"""Arguments and options that several commands share."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+Run = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, any unambiguous beginning of it, or `last`.")]
+Json = Annotated[bool, typer.Option("--json", help="Facts as one JSON value on stdout; all else on stderr.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Approve gated calls without asking; never an escalation.")]
+By = Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who answers; without it, your user name.")]
+BudgetUsd = Annotated[float | None, typer.Option("--budget-usd", min=0, help="Stop when the run has cost this much.")]
+StepLimit = Annotated[int | None, typer.Option("--step-limit", min=1, help="Stop at this step.")]
+Deadline = Annotated[
+    float | None, typer.Option("--deadline-seconds", min=0.001, help="Stop after this much active time.")
+]
+Model = Annotated[
+    str | None,
+    typer.Option("--model", metavar="NAME", help="search-repair, openai:NAME, scripted:FILE or recorded:RUN."),
+]

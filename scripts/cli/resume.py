@@ -1,0 +1,61 @@
+"""devfix resume: go on with a run, here and now."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from scripts.cli.options import BudgetUsd, Deadline, Json, Model, Run, StepLimit, Yes
+
+if TYPE_CHECKING:
+    from scripts.resuming import Raise
+
+
+def resume(
+    run: Run,
+    yes: Yes = False,
+    budget_usd: BudgetUsd = None,
+    step_limit: StepLimit = None,
+    deadline_seconds: Deadline = None,
+    model: Model = None,
+    as_json: Json = False,
+) -> int:
+    """Go on with a run from its last saved step: one that was queued, put down, killed, cancelled, or has failed.
+
+    The limits are the run's limits in all, what it has used included. Exit codes as of `devfix run`.
+    """
+    from scripts.resuming import Raise
+    from scripts.starting import named_model
+
+    changes = Raise(
+        budget_usd=budget_usd,
+        step_limit=step_limit,
+        deadline_seconds=deadline_seconds,
+        model=named_model(model) if model else None,
+    )
+    return asyncio.run(_resume(run, changes, yes=yes, as_json=as_json))
+
+
+async def _resume(prefix: str, changes: Raise, *, yes: bool, as_json: bool) -> int:
+    from scripts.application import application
+    from scripts.cli.output import say
+    from scripts.driving import Drive
+    from scripts.reporting import report
+    from scripts.resuming import LimitReached, make_ready
+
+    async with application() as opened:
+        run = await opened.services.runs.find(prefix)
+        drive = Drive(opened, run.run_id, yes=yes, quiet=as_json)
+        if run.status == "completed":
+            say(f"run {run.run_id[:8]} is completed ({run.reason}); there is nothing to go on with")
+            return await report(drive, run, as_json=as_json)
+        if changes.model:
+            await opened.services.models.get(changes.model)
+        if run.status == "waiting" and not await drive.answered(run):
+            return await report(drive, run, as_json=as_json)
+        try:
+            ended = await make_ready(opened, run, changes)
+        except LimitReached as limit:
+            say(f"devfix: {limit}")
+            return await report(drive, run, as_json=as_json)
+        return await report(drive, await drive.go_on(resume=ended), as_json=as_json)

@@ -1,0 +1,108 @@
+"""What `devfix doctor` looks at: whether DevFix can work on this machine, and what is missing where it can't."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from scripts.bootstrap import Application
+from state import embedded
+from state.errors import DevfixError
+from tools.git import git_program
+from tools.interpreter import find_interpreter
+from tools.sandbox import probe
+
+LEAST_FREE_MB = 500
+_ENDPOINT = ("OPENAI_API_KEY", "OPENAI_BASE_URL")
+
+
+async def diagnose(application: Application) -> dict[str, Any]:
+    """Each part with `ok` and what was found; `ok` of the whole says whether a run can work."""
+    home = application.settings.home
+    parts: dict[str, Any] = {
+        "database": await _database(application),
+        "sandbox": await _sandbox(),
+        "interpreter": await asyncio.to_thread(_interpreter, home),
+        "disk": await asyncio.to_thread(_disk, home),
+        "models": await _models(application),
+    }
+    return {
+        "ok": all(part["ok"] for part in parts.values()),
+        "devfix": version("devfix"),
+        "python": f"{platform.python_version()} ({sys.executable})",
+        "platform": platform.platform(),
+        "home": str(home),
+        **parts,
+        "git": await asyncio.to_thread(_git),
+    }
+
+
+async def _database(application: Application) -> dict[str, Any]:
+    settings = application.settings
+    where = "DEVFIX_DATABASE_URL" if settings.database_url else str(settings.home / "postgres")
+    facts: dict[str, Any] = {"kind": "yours" if settings.database_url else "embedded", "where": where}
+    try:
+        async with application.database.transaction() as connection:
+            await connection.execute("SELECT 1")
+            number = connection.info.server_version
+    except (DevfixError, psycopg.Error) as error:
+        return {"ok": False, **facts, "why": str(error)}
+    facts |= {"version": f"{number // 10000}.{number % 10000}", "schema": settings.database_schema}
+    if not settings.database_url:
+        facts["pid"] = (await embedded.status(settings.home)).pid
+    return {"ok": True, **facts}
+
+
+async def _sandbox() -> dict[str, Any]:
+    found = asdict(await probe())
+    return {"ok": found["level"] is not None, **found}
+
+
+def _interpreter(home: Path) -> dict[str, Any]:
+    """The Python that a repository without an environment of its own gets."""
+    try:
+        found = find_interpreter(home / "no-repository", python=None, cache=home / "interpreters")
+    except (DevfixError, OSError) as error:
+        return {"ok": False, "why": str(error)}
+    return {"ok": True, "python": str(found.python)}
+
+
+def _disk(home: Path) -> dict[str, Any]:
+    there = next(each for each in (home, *home.parents) if each.exists())
+    free = shutil.disk_usage(there).free // 2**20
+    writable = os.access(there, os.W_OK)
+    return {"ok": writable and free >= LEAST_FREE_MB, "where": str(there), "free_mb": free, "writable": writable}
+
+
+async def _models(application: Application) -> dict[str, Any]:
+    """The model that a run gets by default, and whether an endpoint is set up besides; no key is ever printed."""
+    settings = application.settings
+    name = settings.model or application.services.job(settings.job).default_model
+    known: Mapping[str, bool] = {each: bool(os.environ.get(each)) for each in _ENDPOINT}
+    try:
+        await application.services.models.get(name)
+    except DevfixError as error:
+        return {"ok": False, "default": name, "why": str(error), **known}
+    return {"ok": True, "default": name, **known}
+
+
+def _git() -> dict[str, Any]:
+    program = git_program()
+    if program is None:
+        return {"ok": False, "why": "git is not installed; plain folders work, --commit does not"}
+    try:
+        done = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return {"ok": False, "why": f"{program}: {error}"}
+    return {"ok": done.returncode == 0, "program": program, "version": done.stdout.strip().removeprefix("git version ")}

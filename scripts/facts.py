@@ -1,0 +1,152 @@
+"""What the command line says of a run: the same fields whoever asks, whatever became of the run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from langgraph.types import StateSnapshot
+
+from graph.report import report_on_state
+from scripts.bootstrap import Application
+from state.approvals import Approval
+from state.errors import ArtifactMissing, SandboxUnavailable
+from state.runs import Run
+from state.steps import Step
+from tools.sandbox import choose_sandbox
+
+
+async def facts_of(application: Application, run: Run, snapshot: StateSnapshot | None = None) -> dict[str, Any]:
+    """The contract's fields, from the registry and the newest saved state. `pending` is there while a run waits."""
+    snapshot = snapshot or await newest(application, run)
+    facts = await _fields(application, run, snapshot.values)
+    questions = await open_questions(application, run, snapshot)
+    return {**facts, "pending": [await _pending(application, each, snapshot) for each in questions]}
+
+
+async def facts_at(application: Application, run: Run, step: Step, snapshot: StateSnapshot) -> dict[str, Any]:
+    """The same fields as they were at one step, with the state whole."""
+    values = snapshot.values
+    then = run.model_copy(
+        update={
+            "status": values.get("status") or step.status or "queued",
+            "reason": values.get("reason"),
+            "report": values.get("report"),
+            "step": step.number,
+            "epoch": step.epoch,
+            "cost_usd": values.get("cost_usd") or 0.0,
+            "tokens": values.get("tokens") or 0,
+            "updated_at": step.at,
+        }
+    )
+    facts = await _fields(application, then, values)
+    about = {"nodes": step.nodes, "checkpoint_id": step.checkpoint_id, "snapshot": step.snapshot, "at": step.at}
+    return {**facts, "report": values.get("report"), **about, "next": list(snapshot.next), "state": dict(values)}
+
+
+async def newest(application: Application, run: Run) -> StateSnapshot:
+    """The run's newest saved state, with what a half-done step has written."""
+    return await application.agent().aget_state({"configurable": {"thread_id": run.run_id}})
+
+
+async def at_step(application: Application, run: Run, step: Step) -> StateSnapshot:
+    """The state just as it was saved at this step."""
+    where = {"thread_id": run.run_id, "checkpoint_id": step.checkpoint_id, "checkpoint_ns": ""}
+    return await application.agent().aget_state({"configurable": where})
+
+
+async def _fields(application: Application, run: Run, values: Mapping[str, Any]) -> dict[str, Any]:
+    work = values.get("work") or {}
+    report = run.report or report_on_state(run.run_id, run.standing, values).model_dump()
+    workspace = application.services.workspaces.folder(run.run_id, run.epoch)
+    return {
+        "run_id": run.run_id,
+        "status": run.status,
+        "reason": run.reason,
+        "goal": values.get("goal") or run.goal,
+        "step": run.step,
+        "plan": list(values.get("plan") or ()),
+        "completed": list(values.get("completed") or ()),
+        "attempts": list(values.get("attempts") or ()),
+        "cost_usd": run.cost_usd,
+        "tokens": run.tokens,
+        "epoch": run.epoch,
+        "parent": run.parent,
+        "branched_at": run.branched_at,
+        "job": values.get("job") or run.job,
+        "model": values.get("model") or run.model,
+        "repository": work.get("repository") or values.get("repository"),
+        "sandbox_level": await sandbox_level(values),
+        "workspace": str(workspace),
+        "report": report,
+        "created_at": run.created_at,
+        "updated_at": run.updated_at,
+    }
+
+
+async def sandbox_level(values: Mapping[str, Any]) -> int | None:
+    """The level that this run's commands get on this machine; None where there is none that the run allows."""
+    work = values.get("work") or values
+    options = {name: bool(work.get(name)) for name in ("unsafe_local", "allow_network")}
+    try:
+        return (await choose_sandbox(**options)).level
+    except SandboxUnavailable:
+        return None
+
+
+async def open_questions(application: Application, run: Run, snapshot: StateSnapshot) -> list[Approval]:
+    """What the run waits for a person to answer, in order: nothing that was decided, nor what has expired."""
+    asked = set(_asked(snapshot))
+    now = application.services.now()
+    rows = await application.services.approvals.of(run.run_id)
+    return [row for row in rows if row.question.call_id in asked and not row.decision and not row.expired(now)]
+
+
+def _asked(snapshot: StateSnapshot) -> Iterator[str]:
+    """The ids of the present turn's questions; an older turn's, left open by a fork, are nobody's concern."""
+    for request in _requests(snapshot):
+        yield str(request.get("call_id"))
+    for call in snapshot.values.get("pending_actions") or ():
+        if isinstance(call, Mapping) and call.get("gated"):
+            yield str(call.get("id"))
+    if snapshot.values.get("decision") == "escalate":
+        yield f"escalation-{snapshot.values.get('step')}"
+
+
+def _requests(snapshot: StateSnapshot) -> Sequence[Mapping[str, Any]]:
+    return [
+        request
+        for each in snapshot.interrupts
+        if isinstance(each.value, Mapping)
+        for request in each.value.get("action_requests") or ()
+    ]
+
+
+async def _pending(application: Application, row: Approval, snapshot: StateSnapshot) -> dict[str, Any]:
+    question = row.question
+    told = {request.get("call_id"): request.get("description") for request in _requests(snapshot)}
+    return {
+        "call_id": question.call_id,
+        "kind": question.kind,
+        "tool": question.tool,
+        "arguments": question.arguments,
+        "description": told.get(question.call_id),
+        "allowed": question.allowed,
+        "diff": await diff_of(application, row),
+        "paths": question.bound.get("paths"),
+        "mode": question.bound.get("mode"),
+        "asked_at": row.asked_at,
+        "expires_at": row.expires_at,
+    }
+
+
+async def diff_of(application: Application, row: Approval) -> str | None:
+    """The patch that the question is about, as it was bound; None where it is about something else."""
+    bound = row.question.bound
+    if digest := bound.get("diff_artifact"):
+        try:
+            return (await application.services.artifacts.get(str(digest))).decode("utf-8", "backslashreplace")
+        except ArtifactMissing as missing:
+            return str(missing)
+    diff = bound.get("diff")
+    return None if diff is None else str(diff)

@@ -1,0 +1,59 @@
+"""The registers alone, for commands that only look: no graph, no model, no tools, so they answer at once."""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from pydantic import ValidationError
+from pydantic_settings.exceptions import SettingsError
+
+from state.database import Database
+from state.errors import Refused
+from state.runs import PostgresRuns
+from state.settings import Settings, home
+from state.steps import Steps
+
+
+@dataclass(frozen=True, kw_only=True)
+class Registers:
+    """Which runs there are, and their steps."""
+
+    settings: Settings
+    database: Database
+    runs: PostgresRuns
+    steps: Steps
+
+
+@asynccontextmanager
+async def open_registers() -> AsyncIterator[Registers]:
+    """The registers, closed at the end. Raises DatabaseUnavailable, and Refused for settings that do not fit."""
+    settings = read_settings()
+    database = Database(settings)
+    runs = PostgresRuns(database=database, lease_seconds=settings.lease_seconds)
+    try:
+        yield Registers(settings=settings, database=database, runs=runs, steps=Steps(database=database))
+    finally:
+        await database.close()
+
+
+def read_settings() -> Settings:
+    """The process's settings. Raises Refused, naming the one that does not fit; its value may be a secret."""
+    try:
+        return Settings()
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = "_".join(map(str, first["loc"])).upper()
+        raise Refused(f"the setting DEVFIX_{name} is not valid: {first['msg']}") from None
+    except (ValueError, SettingsError) as error:
+        raise Refused(f"the settings in {home() / 'settings.toml'} can't be read: {error}") from None
+
+
+def person() -> str:
+    """Who sits at this terminal, as the records name them."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return "somebody"

@@ -1,0 +1,117 @@
+"""How an ended run goes on, and how a run's limits are raised: the state is written from outside any attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.types import StateSnapshot
+from pydantic import BaseModel, ConfigDict
+
+from scripts.bootstrap import Application
+from scripts.facts import newest
+from state.agent_state import Budgets
+from state.errors import Refused
+from state.runs import Run
+from state.status import TERMINAL
+
+INPUT = "__input__"
+
+
+class Raise(BaseModel):
+    """What a person changes when they resume a run; None leaves it as it is."""
+
+    model_config = ConfigDict(frozen=True)
+
+    budget_usd: float | None = None
+    step_limit: int | None = None
+    deadline_seconds: float | None = None
+    model: str | None = None
+
+    @property
+    def given(self) -> dict[str, Any]:
+        return self.model_dump(exclude_none=True)
+
+
+class LimitReached(Refused):
+    """The run ended at a limit that was not raised."""
+
+    exit_code = 4
+
+
+async def make_ready(application: Application, run: Run, changes: Raise) -> bool:
+    """Make the saved state one that an attempt can go on from. Whether the run had ended, which the attempt is told.
+
+    Raises Refused where nothing was saved to go on from, LimitReached, RunBusy.
+    """
+    snapshot = await newest(application, run)
+    if not snapshot.next and not snapshot.values:
+        raise Refused(f"run {run.run_id[:8]} has nothing saved to go on from; start another with `devfix run`")
+    ended = run.status in TERMINAL
+    limits = _limits(run, snapshot.values, changes)
+    if ended and not snapshot.next:
+        await _reopen(application, run, snapshot, {**limits, **_model(changes)})
+    elif changes.given and snapshot.next == ("__start__",):
+        await _amend_input(application, run, changes)
+    elif changes.given:
+        await _amend(application, run, {**limits, **_model(changes)})
+    return ended
+
+
+def _limits(run: Run, values: Mapping[str, Any], changes: Raise) -> dict[str, Any]:
+    """The budgets as they will be. Raises LimitReached for a run that would end at the same limit again."""
+    budgets = Budgets.model_validate(values.get("budgets") or {})
+    wanted = {"usd": changes.budget_usd, "steps": changes.step_limit, "seconds": changes.deadline_seconds}
+    budgets = budgets.model_copy(update={name: value for name, value in wanted.items() if value is not None})
+    spent = {
+        "budget": (values.get("cost_usd") or 0.0, budgets.usd, "--budget-usd", "USD"),
+        "step_limit": (values.get("step") or 0, budgets.steps, "--step-limit", "steps"),
+        "deadline": (values.get("active_seconds") or 0.0, budgets.seconds, "--deadline-seconds", "seconds"),
+    }
+    used, limit, option, unit = spent.get(run.reason or "", (0, None, "", ""))
+    if run.status == "failed" and limit is not None and used >= limit:
+        raise LimitReached(
+            f"run {run.run_id[:8]} has used {used:.6g} {unit} of {limit:.6g}; nothing was changed: "
+            f"`devfix resume {run.run_id[:8]} {option} N` goes on with more"
+        )
+    return {"budgets": budgets.model_dump()}
+
+
+def _model(changes: Raise) -> dict[str, Any]:
+    return {} if changes.model is None else {"model": changes.model}
+
+
+async def _reopen(application: Application, run: Run, snapshot: StateSnapshot, changes: Mapping[str, Any]) -> None:
+    """As if review had said: continue."""
+    values = snapshot.values
+    rules = application.services.job(values["job"]).rules
+    again = {"status": "running", "reason": None, "report": None, "decision": "continue", "pending_actions": []}
+    await application.agent().aupdate_state(
+        _config(run), {**again, "idle_turns": 0, "work": rules.again(values["work"]), **changes}, as_node="review"
+    )
+
+
+async def _amend(application: Application, run: Run, changes: Mapping[str, Any]) -> None:
+    """Change fields in place: the node that came last says again, on the same state, what is next."""
+    last = [step for step in await application.steps.of(run.run_id) if step.nodes][-1:]
+    as_node = last[0].nodes[-1] if last else None
+    await application.agent().aupdate_state(_config(run), dict(changes), as_node=as_node)
+
+
+async def _amend_input(application: Application, run: Run, changes: Raise) -> None:
+    given = await saved_input(application, _config(run))
+    await application.agent().aupdate_state(_config(run), {**given, **changes.given}, as_node=INPUT)
+
+
+async def saved_input(application: Application, config: RunnableConfig) -> dict[str, Any]:
+    """The input of a run that has not taken its first step. Raises Refused where there is none."""
+    saved = await application.saver().aget_tuple(config)
+    given = saved.checkpoint["channel_values"].get("__start__") if saved else None
+    if not isinstance(given, Mapping):
+        raise Refused("the run's input is not saved; start another run")
+    return dict(given)
+
+
+def _config(run: Run) -> RunnableConfig:
+    return {"configurable": {"thread_id": run.run_id}}
