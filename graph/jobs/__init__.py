@@ -95,3 +95,10 @@ class Job:
 def plan_done(state: AgentState, done: Sequence[str]) -> list[str]:
     """The completed items of the plan, in the plan's order."""
     return [item for item in state.plan if item in {*state.completed, *done}]
+
+
+def dressed(call: ToolCall, job: Job) -> ToolCall:
+    """The call with what its tool says about it; an unknown tool reads nothing and answers with an error."""
+    tool = job.toolbox.get(call.name)
+    gated = tool is not None and tool.gated and call.origin == "model"
+    return call.model_copy(update={"kind": tool.kind if tool else "read", "gated": gated})

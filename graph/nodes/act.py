@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, ToolMessage
 
-from graph.jobs import Job
+from graph.jobs import Job, dressed
 from graph.models.ask import Answer, ModelTrouble, ask
 from graph.prompts import INTERRUPTED, open_calls, render
 from graph.services import Services
@@ -22,7 +22,7 @@ async def act(state: AgentState, *, services: Services) -> Update:
     """One turn of the model, or a call that the job opens with; recorded in the trace before anything follows it."""
     job = services.job(state.job)
     if (opening := job.rules.opening(state)) is not None:
-        return update(pending_actions=[_dressed(opening, job)], decision=None)
+        return update(pending_actions=[dressed(opening, job)], decision=None)
     started = services.now()
     messages = render(job.rules.prompt(state), state.messages)
     call_id = f"model-{state.step + 1}"
@@ -59,9 +59,10 @@ async def _model(state: AgentState, services: Services) -> BaseChatModel:
 
 def _turn(state: AgentState, answer: Answer, job: Job, seconds: float) -> Update:
     calls = [
-        _dressed(ToolCall(id=str(call["id"]), name=call["name"], args=call["args"]), job)
+        dressed(ToolCall(id=str(call["id"]), name=call["name"], args=call["args"]), job)
         for call in answer.message.tool_calls
     ]
+    calls = [*_evidence_first(state, calls, job), *calls]
     return update(
         messages=[*_closed(state), answer.message],
         failures=list(answer.failures),
@@ -82,11 +83,12 @@ def _closed(state: AgentState) -> Sequence[AIMessage | ToolMessage]:
     ]
 
 
-def _dressed(call: ToolCall, job: Job) -> ToolCall:
-    """The call with what its tool says about it; an unknown tool reads nothing and answers with an error."""
-    tool = job.toolbox.get(call.name)
-    gated = tool is not None and tool.gated and call.origin == "model"
-    return call.model_copy(update={"kind": tool.kind if tool else "read", "gated": gated})
+def _evidence_first(state: AgentState, calls: Sequence[ToolCall], job: Job) -> list[ToolCall]:
+    """A turn that only asks for gated calls is put to a person on fresh evidence; other turns pass review first."""
+    if not calls or not all(call.gated for call in calls):
+        return []
+    evidence = job.rules.evidence(state)
+    return [] if evidence is None else [dressed(evidence, job)]
 
 
 def _call(state: AgentState, services: Services, started: object, epoch: int, call_id: str) -> Call:

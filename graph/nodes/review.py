@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from graph.jobs import Job, plan_done
+from graph.jobs import Job, dressed, plan_done
 from graph.policy import rule
 from graph.prompts import DEVFIX, from_devfix
 from graph.report import commands, sentence
 from graph.services import Services
 from graph.update import Update, new_messages, update
-from state.agent_state import AgentState, Decision, Report, ToolCall, Tried
+from state.agent_state import AgentState, Decision, Report, Tried
 from state.failures import Failure
 from state.status import Standing
 
@@ -99,13 +99,8 @@ def _open(state: AgentState, job: Job) -> dict[str, Any]:
         return {"decision": "tools", "pending_actions": state.pending_actions}
     evidence = job.rules.evidence(state)
     if evidence is not None:
-        return {"decision": "tools", "pending_actions": [_as_read(evidence, job), *state.pending_actions]}
+        return {"decision": "tools", "pending_actions": [dressed(evidence, job), *state.pending_actions]}
     return {"decision": "ask", "pending_actions": state.pending_actions}
-
-
-def _as_read(call: ToolCall, job: Job) -> ToolCall:
-    tool = job.toolbox.get(call.name)
-    return call.model_copy(update={"kind": tool.kind if tool else "read"})
 
 
 def _answer(state: AgentState, failures: list[Failure]) -> dict[str, Any] | None:

@@ -81,7 +81,14 @@ def candidates(sources: Mapping[str, Source], suspicions: Sequence[Suspicion], f
         priority, _, source, template, node, variant = heapq.heappop(raw)
         if _is_new(source, node, variant, seen):
             likely = template.prior * variant.weight * _factor(template.family, failure)
-            yield Candidate(edits_of(source, variant.changes), template.name, likely, -priority, source.path, source.apply(variant.changes))
+            yield Candidate(
+                edits_of(source, variant.changes),
+                template.name,
+                likely,
+                -priority,
+                source.path,
+                source.apply(variant.changes),
+            )
 
 
 def _factor(family: str, failure: Failure) -> float:
@@ -144,7 +151,9 @@ def _is_new(source: Source, node: ast.AST, variant: Variant, seen: set[tuple[str
     start, end = _unit_span(source, unit, variant.changes)
     if not any(where == start for _, where, _ in seen):
         seen.add((source.path, start, _meaning(source.text[start:end]) or 0))
-    shifted = sorted((Change(each.start - start, each.end - start, each.text) for each in variant.changes), reverse=True)
+    shifted = sorted(
+        (Change(each.start - start, each.end - start, each.text) for each in variant.changes), reverse=True
+    )
     text = source.text[start:end]
     for change in shifted:
         text = text[: change.start] + change.text + text[change.end :]
@@ -227,7 +236,9 @@ def edits_between(path: str, old: str, new: str) -> tuple[Edit, ...]:
     return tuple(found)
 
 
-def pairs(base: Candidate, sources: Mapping[str, Source], suspicions: Sequence[Suspicion], failure: Failure) -> Iterator[Candidate]:
+def pairs(
+    base: Candidate, sources: Mapping[str, Source], suspicions: Sequence[Suspicion], failure: Failure
+) -> Iterator[Candidate]:
     """A second change on top of one that helped. Raises nothing: a base that can't be parsed has no pairs."""
     original = sources[base.path]
     changed = Source(base.path, base.text)
@@ -239,7 +250,12 @@ def pairs(base: Candidate, sources: Mapping[str, Source], suspicions: Sequence[S
             edits = (*base.edits, *second.edits)
         if second.text != original.text and edits:
             yield Candidate(
-                edits, f"{base.template} and {second.template}", base.likely * second.likely, base.priority * second.priority, second.path, second.text
+                edits,
+                f"{base.template} and {second.template}",
+                base.likely * second.likely,
+                base.priority * second.priority,
+                second.path,
+                second.text,
             )
 
 

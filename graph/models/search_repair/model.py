@@ -58,7 +58,9 @@ class SearchRepairModel(BaseChatModel):
         turn = next_turn(messages, spaces=self._spaces)
         missing = sorted({call.name for call in turn.calls} - bound)
         if missing:
-            turn = Turn(f"I found no patch: a search needs the tools {', '.join(NEEDED)}; missing: {', '.join(missing)}.")
+            turn = Turn(
+                f"I found no patch: a search needs the tools {', '.join(NEEDED)}; missing: {', '.join(missing)}."
+            )
         message = _message(turn, number=sum(isinstance(each, AIMessage) for each in messages))
         return ChatResult(generations=[ChatGeneration(message=message)])
 

@@ -184,7 +184,10 @@ def _own_nodes(root: ast.AST) -> Iterator[ast.AST]:
 
 def _evidence(node: ast.AST, scope: Scope) -> Iterator[tuple[str, str]]:
     match node:
-        case ast.Assign(targets=[ast.Name(id=name)], value=value) | ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
+        case (
+            ast.Assign(targets=[ast.Name(id=name)], value=value)
+            | ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value)
+        ):
             yield from ((name, kind) for kind in scope.kind(value))
         case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Tuple(elts=values)) if len(targets) == len(values):
             for target, value in zip(targets, values, strict=True):
@@ -214,7 +217,9 @@ def _evidence(node: ast.AST, scope: Scope) -> Iterator[tuple[str, str]]:
             yield from ((each.id, NUMBER) for each in (left, right) if isinstance(each, ast.Name))
         case ast.BinOp(left=left, right=right):
             yield from _shared(left, right, scope)
-        case ast.Compare(left=left, comparators=[right], ops=[operator]) if not isinstance(operator, ast.In | ast.NotIn):
+        case ast.Compare(left=left, comparators=[right], ops=[operator]) if not isinstance(
+            operator, ast.In | ast.NotIn
+        ):
             yield from _shared(left, right, scope)
 
 

@@ -14,7 +14,14 @@ from typing import Any, NamedTuple
 
 from graph.models.search_repair.candidates import Candidate, Edit, Suspicion
 from graph.models.search_repair.ranking import best_first
-from graph.models.search_repair.reading import TestReport, Verdict, read_candidates, read_tests, read_verdicts, read_window
+from graph.models.search_repair.reading import (
+    TestReport,
+    Verdict,
+    read_candidates,
+    read_tests,
+    read_verdicts,
+    read_window,
+)
 from graph.models.search_repair.source import Source
 from graph.models.search_repair.space import Space, Spaces
 from graph.models.search_repair.templates import Failure
@@ -178,7 +185,9 @@ class Repair:
     @property
     def space(self) -> Space:
         assert self.report is not None  # noqa: S101 - the tests were run before
-        return self.spaces.of(self.sources, _advised(self.report.suspicions, self.sources, self.advice), self.report.failure)
+        return self.spaces.of(
+            self.sources, _advised(self.report.suspicions, self.sources, self.advice), self.report.failure
+        )
 
     def _search(self) -> Generator[Turn, Reply, Candidate | None]:
         """The best patch that passes and that nobody refused, or None when there is nothing left to try."""
@@ -195,7 +204,9 @@ class Repair:
 
     def _next_batch(self) -> _Batch | None:
         tried = len(self.verdicts)
-        plausible = any(verdict.word == "plausible" and key not in self.refused for key, verdict in self.verdicts.items())
+        plausible = any(
+            verdict.word == "plausible" and key not in self.refused for key, verdict in self.verdicts.items()
+        )
         if plausible and (self.plausible_at is None or self.refused or tried >= self.plausible_at + LOOK_PAST):
             return None
         if tried >= self.limit:
@@ -221,7 +232,7 @@ class Repair:
 
     def _bases(self) -> list[tuple[Edit, ...]]:
         """Single edits that made some failing tests pass, the most helpful first."""
-        helpful = [(key, each) for key, each in self.verdicts.items() if each.word == "fails" and 0 < each.passed]
+        helpful = [(key, each) for key, each in self.verdicts.items() if each.word == "fails" and each.passed > 0]
         helpful.sort(key=lambda each: -each[1].passed / max(1, each[1].of))
         return [key for key, _ in helpful[:30]]
 
@@ -233,7 +244,9 @@ class Repair:
         due = len(self.verdicts) // RETRY_EVERY * RETRIED
         if not everything and len(self.retried) >= due:
             return None
-        late = [(key, each) for key, each in self.verdicts.items() if each.word == "timeout" and key not in self.retried]
+        late = [
+            (key, each) for key, each in self.verdicts.items() if each.word == "timeout" and key not in self.retried
+        ]
         late.sort(key=lambda each: -each[1].passed)
         most = 30 if everything else due
         chosen = [key for key, _ in late[:RETRIED]] if len(self.retried) < most else []
@@ -243,7 +256,9 @@ class Repair:
         found = sum(verdict.word == "plausible" for verdict in self.verdicts.values())
         late = " once more, with more time," if batch.patience > 1 else ""
         text = f"I try {len(batch.candidates)} candidates{late} after {len(self.verdicts)}; {found} pass so far."
-        args: dict[str, Any] = {"candidates": [{"edits": [each._asdict() for each in edits]} for edits in batch.candidates]}
+        args: dict[str, Any] = {
+            "candidates": [{"edits": [each._asdict() for each in edits]} for edits in batch.candidates]
+        }
         if batch.patience > 1:
             args["patience"] = batch.patience
         return Turn(text, (Call("evaluate_candidates", args),))
@@ -253,7 +268,11 @@ class Repair:
         self.batches += 1
         given = read_candidates(answer.args)
         patient = float(answer.args.get("patience") or 1) > 1
-        verdicts = {index: each for index, each in read_verdicts(answer.text).items() if index < len(given)} if answer.ok else {}
+        verdicts = (
+            {index: each for index, each in read_verdicts(answer.text).items() if index < len(given)}
+            if answer.ok
+            else {}
+        )
         for index, verdict in verdicts.items():
             self.verdicts[given[index]] = verdict
             if verdict.word == "plausible" and self.plausible_at is None:
@@ -368,7 +387,9 @@ def _in_words(candidate: Candidate) -> str:
     return candidate.template.replace("_", " ")
 
 
-def _advised(suspicions: Sequence[Suspicion], sources: dict[str, Source], advice: Sequence[str]) -> tuple[Suspicion, ...]:
+def _advised(
+    suspicions: Sequence[Suspicion], sources: dict[str, Source], advice: Sequence[str]
+) -> tuple[Suspicion, ...]:
     """A line with a name that a person's advice mentions is more suspicious."""
     words = {word for text in advice for word in re.findall(r"\w{3,}", text)}
     found = []

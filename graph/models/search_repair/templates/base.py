@@ -55,7 +55,17 @@ class Site:
     def operand(self, node: ast.AST) -> str:
         """The text, in brackets where it would fall apart inside a larger expression."""
         text = self.text(node)
-        loose = (ast.BoolOp, ast.Compare, ast.IfExp, ast.Lambda, ast.BinOp, ast.NamedExpr, ast.Await, ast.Yield, ast.UnaryOp)
+        loose = (
+            ast.BoolOp,
+            ast.Compare,
+            ast.IfExp,
+            ast.Lambda,
+            ast.BinOp,
+            ast.NamedExpr,
+            ast.Await,
+            ast.Yield,
+            ast.UnaryOp,
+        )
         return f"({text})" if isinstance(node, loose) else text
 
     def replace(self, node: ast.AST, text: str, weight: float = 1.0) -> Variant:
@@ -63,7 +73,10 @@ class Site:
         return Variant((Change(start, end, text),), weight)
 
     def swap(self, first: ast.AST, second: ast.AST, weight: float = 1.0) -> Variant:
-        changes = (Change(*self.source.span(first), self.text(second)), Change(*self.source.span(second), self.text(first)))
+        changes = (
+            Change(*self.source.span(first), self.text(second)),
+            Change(*self.source.span(second), self.text(first)),
+        )
         return Variant(changes, weight)
 
     def insert_before(self, statement: ast.stmt, line: str, weight: float = 1.0) -> Variant:

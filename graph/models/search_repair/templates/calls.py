@@ -110,7 +110,9 @@ def usual_extra_argument(site: Site) -> Iterator[Variant]:
     name = called.id if isinstance(called, ast.Name) else called.attr if isinstance(called, ast.Attribute) else ""
     given = {keyword.arg for keyword in site.node.keywords}
     for extra in _EXTRA.get(name, ()):
-        if extra.split("=")[0] not in given and (name not in {"max", "min"} or "=" not in extra or len(site.node.args) == 1):
+        if extra.split("=")[0] not in given and (
+            name not in {"max", "min"} or "=" not in extra or len(site.node.args) == 1
+        ):
             yield _appended(site, extra, 0.9)
 
 
@@ -125,7 +127,11 @@ def pass_on_argument(site: Site) -> Iterator[Variant]:
         return
     parameters = [each.arg for each in function.args.args if each.arg not in {"self", "cls"}]
     given = {keyword.arg for keyword in site.node.keywords}
-    missing = [each for each in [*parameters[len(site.node.args) :], *(each.arg for each in function.args.kwonlyargs)] if each not in given]
+    missing = [
+        each
+        for each in [*parameters[len(site.node.args) :], *(each.arg for each in function.args.kwonlyargs)]
+        if each not in given
+    ]
     for parameter in missing[:3]:
         if parameter in site.scope.visible:
             yield _appended(site, f"{parameter}={parameter}", 1.0)
@@ -154,10 +160,24 @@ def unwrap(site: Site) -> Iterator[Variant]:
         yield site.replace(site.node, site.text(site.node.func.value), 0.7)
     for position, argument in enumerate(site.node.args[:3]):
         if not isinstance(argument, ast.Starred):
-            yield site.replace(site.node, site.operand(argument) if isinstance(site.parent, ast.BinOp) else site.text(argument), 0.9 - 0.2 * position)
+            yield site.replace(
+                site.node,
+                site.operand(argument) if isinstance(site.parent, ast.BinOp) else site.text(argument),
+                0.9 - 0.2 * position,
+            )
 
 
-@template(ast.Name, ast.Call, ast.Subscript, ast.Attribute, ast.BinOp, ast.ListComp, ast.GeneratorExp, family="wrap", prior=0.35)
+@template(
+    ast.Name,
+    ast.Call,
+    ast.Subscript,
+    ast.Attribute,
+    ast.BinOp,
+    ast.ListComp,
+    ast.GeneratorExp,
+    family="wrap",
+    prior=0.35,
+)
 def wrap(site: Site) -> Iterator[Variant]:
     node = site.node
     if not isinstance(getattr(node, "ctx", ast.Load()), ast.Load) or isinstance(site.parent, ast.Expr | ast.Attribute):
@@ -190,13 +210,17 @@ def _wrappers(kinds: frozenset[str], errors: frozenset[str]) -> Iterator[tuple[s
 def clamp(site: Site) -> Iterator[Variant]:
     """`x` becomes `max(0, x)`, `max(best, x)`, `min(limit, x)`: a bound was forgotten."""
     node = site.node
-    if not isinstance(getattr(node, "ctx", ast.Load()), ast.Load) or not isinstance(site.parent, ast.Assign | ast.Return | ast.Call | ast.BinOp | ast.Tuple):
+    if not isinstance(getattr(node, "ctx", ast.Load()), ast.Load) or not isinstance(
+        site.parent, ast.Assign | ast.Return | ast.Call | ast.BinOp | ast.Tuple
+    ):
         return
     kinds = site.scope.kind(node)
     if (kinds and NUMBER not in kinds) or (isinstance(site.parent, ast.Call) and site.parent.func is node):
         return
     targets = [each for target in getattr(site.parent, "targets", []) for each in sorted(names_in(target))]
-    numbers = [each for each in site.scope.candidates(node) if NUMBER in site.scope.kinds(each) and each not in names_in(node)]
+    numbers = [
+        each for each in site.scope.candidates(node) if NUMBER in site.scope.kinds(each) and each not in names_in(node)
+    ]
     text = site.text(node)
     for bound in dict.fromkeys(["0", "1", *targets, *numbers]):
         weight = 1.0 if bound == "0" or bound in targets else 0.45
@@ -205,7 +229,18 @@ def clamp(site: Site) -> Iterator[Variant]:
         yield site.replace(node, f"min({bound}, {text})", weight * 0.8)
 
 
-_CLEANERS = ("strip()", "lower()", "upper()", "copy()", "split()", "rstrip()", "lstrip()", "items()", "values()", "keys()")
+_CLEANERS = (
+    "strip()",
+    "lower()",
+    "upper()",
+    "copy()",
+    "split()",
+    "rstrip()",
+    "lstrip()",
+    "items()",
+    "values()",
+    "keys()",
+)
 
 
 @template(ast.Name, ast.Attribute, ast.Subscript, ast.Call, family="wrap", prior=0.3)
@@ -232,7 +267,9 @@ def missing_call(site: Site) -> Iterator[Variant]:
     if not isinstance(getattr(node, "ctx", ast.Load()), ast.Load) or isinstance(site.parent, ast.Attribute):
         return
     known = site.source.module_functions
-    if (isinstance(node, ast.Attribute) and (node.attr in known or any(node.attr in each for each in METHODS))) or (isinstance(node, ast.Name) and node.id in known):
+    if (isinstance(node, ast.Attribute) and (node.attr in known or any(node.attr in each for each in METHODS))) or (
+        isinstance(node, ast.Name) and node.id in known
+    ):
         yield site.replace(node, site.text(node) + "()")
 
 
@@ -247,7 +284,12 @@ def call_too_many(site: Site) -> Iterator[Variant]:
 def awaited(site: Site) -> Iterator[Variant]:
     function = site.source.function(site.node)
     if isinstance(function, ast.AsyncFunctionDef) and not isinstance(site.parent, ast.Await):
-        yield site.replace(site.node, "await " + site.text(site.node) if isinstance(site.parent, ast.Expr | ast.Assign | ast.Return) else f"(await {site.text(site.node)})")
+        yield site.replace(
+            site.node,
+            "await " + site.text(site.node)
+            if isinstance(site.parent, ast.Expr | ast.Assign | ast.Return)
+            else f"(await {site.text(site.node)})",
+        )
 
 
 TEMPLATES: tuple[Template, ...] = (

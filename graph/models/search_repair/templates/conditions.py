@@ -138,25 +138,46 @@ def _parts(node: ast.AST) -> list[ast.expr]:
 def neighbouring_bound(site: Site) -> Iterator[Variant]:
     """Operator and number off together: `== 0` where `<= 1` is meant."""
     match site.node:
-        case ast.Compare(left=left, ops=[operator], comparators=[ast.Constant(value=int() as bound)]) if not isinstance(bound, bool):
+        case ast.Compare(left=left, ops=[operator], comparators=[ast.Constant(value=int() as bound)]) if not isinstance(
+            bound, bool
+        ):
             old = SYMBOLS[type(operator)]
-            for symbol, number, weight in (("<=", bound + 1, 1.0), ("<", bound + 1, 0.5), (">=", bound - 1, 0.4), (">", bound - 1, 0.3), ("<=", bound - 1, 0.3), (">=", bound + 1, 0.4), (">", bound + 1, 0.3), ("<", bound - 1, 0.2)):
+            for symbol, number, weight in (
+                ("<=", bound + 1, 1.0),
+                ("<", bound + 1, 0.5),
+                (">=", bound - 1, 0.4),
+                (">", bound - 1, 0.3),
+                ("<=", bound - 1, 0.3),
+                (">=", bound + 1, 0.4),
+                (">", bound + 1, 0.3),
+                ("<", bound - 1, 0.2),
+            ):
                 if symbol != old:
-                    yield site.replace(site.node, f"{site.text(left)} {symbol} {number}", weight if old in ("==", "!=") else weight * 0.6)
+                    yield site.replace(
+                        site.node,
+                        f"{site.text(left)} {symbol} {number}",
+                        weight if old in ("==", "!=") else weight * 0.6,
+                    )
 
 
 @template(ast.Compare, family="comparison", prior=0.3)
 def compare_property(site: Site) -> Iterator[Variant]:
     """`a < b` where the lengths or the sizes are meant; `x == y` where membership is."""
     match site.node:
-        case ast.Compare(left=left, ops=[ast.Lt() | ast.Gt() | ast.LtE() | ast.GtE() | ast.Eq() | ast.NotEq() as operator], comparators=[right]):
+        case ast.Compare(
+            left=left,
+            ops=[ast.Lt() | ast.Gt() | ast.LtE() | ast.GtE() | ast.Eq() | ast.NotEq() as operator],
+            comparators=[right],
+        ):
             one, other, sign = site.text(left), site.text(right), SYMBOLS[type(operator)]
             if not isinstance(left, ast.Constant) and NUMBER not in site.scope.kind(left):
                 yield site.replace(site.node, f"len({one}) {sign} {other}", 0.5)
                 yield site.replace(site.node, f"len({one}) {sign} len({other})", 0.4)
             if NUMBER in site.scope.kind(left) | site.scope.kind(right):
                 yield site.replace(site.node, f"abs({one}) {sign} {other}", 0.5)
-                yield site.replace(site.node, f"{one} {sign} len({other})", 0.3 if SEQUENCE in site.scope.kind(right) else 0.1)
+                yield site.replace(
+                    site.node, f"{one} {sign} len({other})", 0.3 if SEQUENCE in site.scope.kind(right) else 0.1
+                )
 
 
 @template(ast.If, ast.While, ast.IfExp, family="condition", prior=0.06)

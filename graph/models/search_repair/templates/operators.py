@@ -112,7 +112,9 @@ def negate(site: Site) -> Iterator[Variant]:
         if isinstance(condition, ast.UnaryOp) and isinstance(condition.op, ast.Not):
             yield site.replace(condition, site.text(condition.operand))
         elif not isinstance(condition, ast.Compare) or len(condition.ops) > 1:
-            yield site.replace(condition, "not " + site.operand(condition), 0.6 if isinstance(site.node, ast.While) else 0.9)
+            yield site.replace(
+                condition, "not " + site.operand(condition), 0.6 if isinstance(site.node, ast.While) else 0.9
+            )
 
 
 def _conditions(node: ast.AST) -> list[ast.expr]:
@@ -135,12 +137,18 @@ def drop_unary(site: Site) -> Iterator[Variant]:
 
 @template(ast.Name, ast.Call, ast.Subscript, ast.Attribute, family="operator", prior=0.12)
 def negative(site: Site) -> Iterator[Variant]:
-    if isinstance(getattr(site.node, "ctx", ast.Load()), ast.Load) and _is_operand(site) and not isinstance(site.parent, ast.UnaryOp):
+    if (
+        isinstance(getattr(site.node, "ctx", ast.Load()), ast.Load)
+        and _is_operand(site)
+        and not isinstance(site.parent, ast.UnaryOp)
+    ):
         yield site.replace(site.node, "-" + site.text(site.node), 1.0 if NUMBER in site.scope.kind(site.node) else 0.4)
 
 
 def _is_operand(site: Site) -> bool:
-    return isinstance(site.parent, ast.Return | ast.Assign | ast.Compare | ast.Call | ast.Tuple | ast.Lambda | ast.keyword)
+    return isinstance(
+        site.parent, ast.Return | ast.Assign | ast.Compare | ast.Call | ast.Tuple | ast.Lambda | ast.keyword
+    )
 
 
 @template(ast.BinOp, family="operator", prior=0.45)
@@ -151,7 +159,10 @@ def swap_operands(site: Site) -> Iterator[Variant]:
     weight = 1.0
     if isinstance(site.node.op, _UNORDERED):
         weight = 0.2 if numeric or not isinstance(site.node.op, ast.Add) else 0.9
-    changes = (Change(*site.source.span(left), site.operand(right)), Change(*site.source.span(right), site.operand(left)))
+    changes = (
+        Change(*site.source.span(left), site.operand(right)),
+        Change(*site.source.span(right), site.operand(left)),
+    )
     yield Variant(changes, weight)
 
 

@@ -153,7 +153,13 @@ def other_range(site: Site) -> Iterator[Variant]:
     texts = [site.text(each) for each in site.node.args]
     if len(texts) == 1:
         stop = texts[0]
-        for other, weight in ((f"1, {stop}", 0.8), (f"1, {stop} + 1", 0.9), (f"{stop} - 1, -1, -1", 0.5), (f"{stop}, 0, -1", 0.3), (f"2, {stop}", 0.2)):
+        for other, weight in (
+            (f"1, {stop}", 0.8),
+            (f"1, {stop} + 1", 0.9),
+            (f"{stop} - 1, -1, -1", 0.5),
+            (f"{stop}, 0, -1", 0.3),
+            (f"2, {stop}", 0.2),
+        ):
             yield site.replace(site.node, f"range({other})", weight)
         for name in site.scope.candidates(site.node):
             if NUMBER in site.scope.kinds(name):
@@ -161,11 +167,24 @@ def other_range(site: Site) -> Iterator[Variant]:
                 yield site.replace(site.node, f"range({name} + 1, {stop})", 0.5)
     elif len(texts) == 2:
         start, stop = texts
-        for other, weight in ((f"{start} + 1, {stop} + 1", 0.6), (stop, 0.5), (f"{start}, {stop}, -1", 0.3), (f"{stop}, {start}, -1", 0.3), (f"{stop}, {start}", 0.2), (f"{start} - 1, {stop} - 1", 0.2)):
+        for other, weight in (
+            (f"{start} + 1, {stop} + 1", 0.6),
+            (stop, 0.5),
+            (f"{start}, {stop}, -1", 0.3),
+            (f"{stop}, {start}, -1", 0.3),
+            (f"{stop}, {start}", 0.2),
+            (f"{start} - 1, {stop} - 1", 0.2),
+        ):
             yield site.replace(site.node, f"range({other})", weight)
     elif len(texts) == 3:
         start, stop, step = texts
-        for other in (f"{start}, {stop}", f"{start}, {stop}, -{step}", f"{start}, {stop} - 1, {step}", f"{start}, -1, {step}", f"{stop}, {start}, {step}"):
+        for other in (
+            f"{start}, {stop}",
+            f"{start}, {stop}, -{step}",
+            f"{start}, {stop} - 1, {step}",
+            f"{start}, -1, {step}",
+            f"{stop}, {start}, {step}",
+        ):
             yield site.replace(site.node, f"range({other})", 0.5)
 
 
@@ -221,7 +240,9 @@ def add_filter(site: Site) -> Iterator[Variant]:
 def repeated_reference(site: Site) -> Iterator[Variant]:
     """`[[0] * n] * m` repeats one and the same row."""
     match site.node:
-        case ast.BinOp(left=ast.List(elts=[ast.expr() as row]), op=ast.Mult(), right=times) if not isinstance(row, ast.Constant):
+        case ast.BinOp(left=ast.List(elts=[ast.expr() as row]), op=ast.Mult(), right=times) if not isinstance(
+            row, ast.Constant
+        ):
             yield site.replace(site.node, f"[{site.text(row)} for _ in range({site.text(times)})]")
 
 
@@ -241,9 +262,14 @@ def lookup_with_default(site: Site) -> Iterator[Variant]:
 @template(ast.Name, ast.Call, ast.Subscript, ast.Attribute, family="wrap", prior=0.25)
 def in_brackets(site: Site) -> Iterator[Variant]:
     """`item` becomes `[item]`: one where a list is wanted."""
-    if not isinstance(getattr(site.node, "ctx", ast.Load()), ast.Load) or isinstance(site.parent, ast.Subscript | ast.Attribute | ast.Expr):
+    if not isinstance(getattr(site.node, "ctx", ast.Load()), ast.Load) or isinstance(
+        site.parent, ast.Subscript | ast.Attribute | ast.Expr
+    ):
         return
-    if isinstance(site.parent, ast.Return | ast.Call | ast.BinOp | ast.Assign) and getattr(site.parent, "func", None) is not site.node:
+    if (
+        isinstance(site.parent, ast.Return | ast.Call | ast.BinOp | ast.Assign)
+        and getattr(site.parent, "func", None) is not site.node
+    ):
         yield site.replace(site.node, f"[{site.text(site.node)}]", 0.8)
         yield site.replace(site.node, f"({site.text(site.node)},)", 0.2)
 
@@ -251,7 +277,9 @@ def in_brackets(site: Site) -> Iterator[Variant]:
 @template(ast.Attribute, ast.Name, ast.List, family="wrap", prior=0.25)
 def copied(site: Site) -> Iterator[Variant]:
     """Two names for one list: the copy was forgotten."""
-    if not isinstance(getattr(site.node, "ctx", ast.Load()), ast.Load) or not isinstance(site.parent, ast.Assign | ast.Return | ast.Call):
+    if not isinstance(getattr(site.node, "ctx", ast.Load()), ast.Load) or not isinstance(
+        site.parent, ast.Assign | ast.Return | ast.Call
+    ):
         return
     if getattr(site.parent, "func", None) is site.node or isinstance(site.node, ast.List):
         return

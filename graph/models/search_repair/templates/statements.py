@@ -41,7 +41,12 @@ def _keep_best(site: Site, target: ast.expr, value: ast.expr) -> Iterator[Varian
 def update_or_assign(site: Site) -> Iterator[Variant]:
     """`group.update(other)` where `group = other` is meant; a method that changes nothing in place."""
     match site.node:
-        case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name() | ast.Subscript() | ast.Attribute() as changed, attr=method), args=arguments) as call):
+        case ast.Expr(
+            value=ast.Call(
+                func=ast.Attribute(value=ast.Name() | ast.Subscript() | ast.Attribute() as changed, attr=method),
+                args=arguments,
+            ) as call
+        ):
             if len(arguments) == 1:
                 yield site.replace(site.node, f"{site.text(changed)} = {site.text(arguments[0])}", 0.7)
                 yield site.replace(site.node, f"{site.text(changed)} += {site.text(arguments[0])}", 0.2)
@@ -54,12 +59,22 @@ def update_or_assign(site: Site) -> Iterator[Variant]:
 def in_place_method(site: Site) -> Iterator[Variant]:
     """`items = items.sort()` keeps None."""
     match site.node:
-        case ast.Assign(targets=[target], value=ast.Call(func=ast.Attribute(value=changed, attr="sort" | "reverse" | "append" | "extend" | "update" | "add" | "insert" | "shuffle")) as call):
+        case ast.Assign(
+            targets=[target],
+            value=ast.Call(
+                func=ast.Attribute(
+                    value=changed,
+                    attr="sort" | "reverse" | "append" | "extend" | "update" | "add" | "insert" | "shuffle",
+                )
+            ) as call,
+        ):
             yield site.replace(site.node, site.text(call), 1.0)
             if isinstance(call.func, ast.Attribute) and call.func.attr == "sort":
                 yield site.replace(call, f"sorted({site.text(changed)})", 0.8)
         case ast.Assign(targets=[ast.Subscript(value=held, slice=key)], value=value):
-            yield site.replace(site.node, f"{site.text(held)}.setdefault({site.text(key)}, []).append({site.text(value)})", 0.4)
+            yield site.replace(
+                site.node, f"{site.text(held)}.setdefault({site.text(key)}, []).append({site.text(value)})", 0.4
+            )
             yield site.replace(site.node, f"{site.text(held)}[{site.text(key)}].append({site.text(value)})", 0.2)
 
 
@@ -156,8 +171,14 @@ def other_exception(site: Site) -> Iterator[Variant]:
     if kind is None:
         return
     for error in sorted(site.failure.errors):
-        if error.isidentifier() and error not in {"AssertionError", "Timeout", "Failed", "Crash"} and error != site.text(kind):
-            yield site.replace(kind, f"({site.text(kind)}, {error})" if isinstance(kind, ast.Name | ast.Attribute) else error, 1.0)
+        if (
+            error.isidentifier()
+            and error not in {"AssertionError", "Timeout", "Failed", "Crash"}
+            and error != site.text(kind)
+        ):
+            yield site.replace(
+                kind, f"({site.text(kind)}, {error})" if isinstance(kind, ast.Name | ast.Attribute) else error, 1.0
+            )
             yield site.replace(kind, error, 0.5)
     yield site.replace(kind, "Exception", 0.3)
 
@@ -173,8 +194,14 @@ def other_raise(site: Site) -> Iterator[Variant]:
 
 def _expected_errors(site: Site) -> list[str]:
     """What the tests wait for: `DID NOT RAISE <class 'ValueError'>`, and what the file itself raises."""
-    found = [name.split(".")[-1] for message in site.failure.messages for name in re.findall(r"DID NOT RAISE <class '([\w.]+)'>", message)]
-    found += [each for each in site.failure.errors if each.endswith("Error") and each not in {"AssertionError", "Timeout"}]
+    found = [
+        name.split(".")[-1]
+        for message in site.failure.messages
+        for name in re.findall(r"DID NOT RAISE <class '([\w.]+)'>", message)
+    ]
+    found += [
+        each for each in site.failure.errors if each.endswith("Error") and each not in {"AssertionError", "Timeout"}
+    ]
     return list(dict.fromkeys(found))
 
 
@@ -189,8 +216,15 @@ def early_return(site: Site) -> Iterator[Variant]:
     if first is None or not site.starts_its_line(first):
         return
     inner = Site(source=site.source, node=first, failure=site.failure)
-    recursive = any(isinstance(each, ast.Call) and isinstance(each.func, ast.Name) and each.func.id == site.node.name for each in ast.walk(site.node))
-    weight = 1.0 if recursive or site.failure.errors & {"RecursionError", "IndexError", "ZeroDivisionError", "AttributeError"} else 0.7
+    recursive = any(
+        isinstance(each, ast.Call) and isinstance(each.func, ast.Name) and each.func.id == site.node.name
+        for each in ast.walk(site.node)
+    )
+    weight = (
+        1.0
+        if recursive or site.failure.errors & {"RecursionError", "IndexError", "ZeroDivisionError", "AttributeError"}
+        else 0.7
+    )
     for condition, fit in _starting_conditions(inner):
         for answer, likely in _answers(inner, condition):
             yield inner.insert_before(first, f"if {condition}:\n    return {answer}", weight * fit * likely)
@@ -219,11 +253,27 @@ def _starting_conditions(site: Site) -> Iterator[tuple[str, float]]:
 def _answers(site: Site, condition: str) -> Iterator[tuple[str, float]]:
     """What to return early: what is asked for, or an empty value like those that the function returns elsewhere."""
     function = site.source.function(site.node)
-    returned = [each.value for each in ast.walk(function or site.source.tree) if isinstance(each, ast.Return) and each.value is not None]
+    returned = [
+        each.value
+        for each in ast.walk(function or site.source.tree)
+        if isinstance(each, ast.Return) and each.value is not None
+    ]
     kinds = {kind for value in returned for kind in site.scope.kind(value)}
     asked = sorted(names_in(ast.parse(condition, mode="eval")) - {"len"})
-    fitting: dict[str, set[str]] = {"0": {NUMBER}, "1": {NUMBER}, "[]": {SEQUENCE}, "''": {STRING}, "False": {BOOL}, "True": {BOOL}, "{}": {MAPPING}, "None": {OBJECT}, "[[]]": {SEQUENCE}}
-    constants = [each for each in (ast.unparse(value) for value in returned if not names_in(value)) if each not in fitting]
+    fitting: dict[str, set[str]] = {
+        "0": {NUMBER},
+        "1": {NUMBER},
+        "[]": {SEQUENCE},
+        "''": {STRING},
+        "False": {BOOL},
+        "True": {BOOL},
+        "{}": {MAPPING},
+        "None": {OBJECT},
+        "[[]]": {SEQUENCE},
+    }
+    constants = [
+        each for each in (ast.unparse(value) for value in returned if not names_in(value)) if each not in fitting
+    ]
     for name in asked:
         yield name, 0.8
     for answer, wanted in fitting.items():
@@ -236,7 +286,11 @@ def _answers(site: Site, condition: str) -> Iterator[tuple[str, float]]:
 def refuse_argument(site: Site) -> Iterator[Variant]:
     """The tests wait for an error that nothing raises."""
     first = _first_statement(site)
-    if first is None or not site.starts_its_line(first) or not any("DID NOT RAISE" in each for each in site.failure.messages):
+    if (
+        first is None
+        or not site.starts_its_line(first)
+        or not any("DID NOT RAISE" in each for each in site.failure.messages)
+    ):
         return
     inner = Site(source=site.source, node=first, failure=site.failure)
     for error in _expected_errors(inner)[:2]:
@@ -257,12 +311,18 @@ def _refusals(site: Site) -> Iterator[tuple[str, float]]:
 def insert_statement(site: Site) -> Iterator[Variant]:
     """A statement was forgotten here: one like those that the function has already, or a usual step."""
     assert isinstance(site.node, ast.stmt)  # noqa: S101 - the template's own node type
-    if site.source.function(site.node) is None or site.source.is_docstring(site.node) or not site.starts_its_line(site.node):
+    if (
+        site.source.function(site.node) is None
+        or site.source.is_docstring(site.node)
+        or not site.starts_its_line(site.node)
+    ):
         return
     if isinstance(site.node, ast.If) and site.source.text.startswith("elif", site.source.span(site.node)[0]):
         return
     place = site.source.places[site.node]
-    last = place.index == len(place.block) - 1 and not isinstance(site.node, ast.Return | ast.Raise | ast.Break | ast.Continue)
+    last = place.index == len(place.block) - 1 and not isinstance(
+        site.node, ast.Return | ast.Raise | ast.Break | ast.Continue
+    )
     for text, weight in _ingredients(site):
         yield site.insert_before(site.node, text, weight)
         if last:
@@ -291,7 +351,9 @@ def _usual_steps(site: Site) -> Iterator[tuple[str, float]]:
     names = site.scope.candidates(site.node)
     loop = site.source.loop(site.node)
     inside = 1.0 if loop is not None else 0.5
-    stored = {each.id for each in ast.walk(site.scope.node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
+    stored = {
+        each.id for each in ast.walk(site.scope.node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)
+    }
     single = [each for each in names if not site.scope.kinds(each) & {SEQUENCE, SET, MAPPING}]
     for name in names:
         kinds = site.scope.kinds(name)
@@ -319,7 +381,11 @@ def _own_statements(site: Site) -> Iterator[tuple[str, float]]:
         if not isinstance(statement, _SIMPLE) or site.source.is_docstring(statement):
             continue
         text = site.text(statement)
-        if "\n" in text or len(text) > 80 or (isinstance(statement, ast.Break | ast.Continue) and site.source.loop(site.node) is None):
+        if (
+            "\n" in text
+            or len(text) > 80
+            or (isinstance(statement, ast.Break | ast.Continue) and site.source.loop(site.node) is None)
+        ):
             continue
         weight = 0.6 if isinstance(statement, ast.Expr) else 0.3 if isinstance(statement, ast.Return) else 0.5
         yield text, weight
@@ -342,7 +408,13 @@ def insert_jump(site: Site) -> Iterator[Variant]:
     names = site.scope.candidates(site.node)
     conditions = [f"not {each}" for each in names if site.scope.kinds(each) & {SEQUENCE, SET, STRING, MAPPING}]
     conditions += [f"{each} is None" for each in names if not site.scope.kinds(each) & {NUMBER, SEQUENCE}]
-    conditions += [f"{one} in {many}" for many in names if site.scope.kinds(many) & {SET, MAPPING, SEQUENCE} for one in names if one != many and not site.scope.kinds(one) & {SEQUENCE, SET, MAPPING}]
+    conditions += [
+        f"{one} in {many}"
+        for many in names
+        if site.scope.kinds(many) & {SET, MAPPING, SEQUENCE}
+        for one in names
+        if one != many and not site.scope.kinds(one) & {SEQUENCE, SET, MAPPING}
+    ]
     conditions += [ast.unparse(each) for each in ast.walk(function) if isinstance(each, ast.Compare)]
     for condition in dict.fromkeys(conditions):
         if loop is not None:
@@ -356,7 +428,11 @@ def final_return(site: Site) -> Iterator[Variant]:
     """The function comes to its end without a result."""
     assert isinstance(site.node, Function)  # noqa: S101 - the template's own node types
     last = site.node.body[-1]
-    if isinstance(last, ast.Return | ast.Raise) or not site.starts_its_line(last) or any(isinstance(each, ast.Yield) for each in ast.walk(site.node)):
+    if (
+        isinstance(last, ast.Return | ast.Raise)
+        or not site.starts_its_line(last)
+        or any(isinstance(each, ast.Yield) for each in ast.walk(site.node))
+    ):
         return
     inner = Site(source=site.source, node=last, failure=site.failure)
     names = [each for each in inner.scope.candidates(last) if each in inner.scope.locals]
@@ -377,7 +453,11 @@ def mutable_default(site: Site) -> Iterator[Variant]:
     arguments = site.node.args
     positional = [*arguments.posonlyargs, *arguments.args]
     pairs = list(zip(positional[len(positional) - len(arguments.defaults) :], arguments.defaults, strict=True))
-    pairs += [(each, default) for each, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if default is not None]
+    pairs += [
+        (each, default)
+        for each, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+        if default is not None
+    ]
     for argument, default in pairs:
         if isinstance(default, ast.List | ast.Dict | ast.Set | ast.ListComp | ast.Call):
             inner = Site(source=site.source, node=first, failure=site.failure)
@@ -401,7 +481,11 @@ def outer_variable(site: Site) -> Iterator[Variant]:
 
 
 def _names_in_messages(site: Site, *hints: str) -> list[str]:
-    texts = [each for each in site.failure.messages if site.failure.errors & set(hints) or any(hint in each for hint in hints)]
+    texts = [
+        each
+        for each in site.failure.messages
+        if site.failure.errors & set(hints) or any(hint in each for hint in hints)
+    ]
     return list(dict.fromkeys(name for text in texts for name in re.findall(r"'(\w+)'", text)))
 
 
@@ -465,9 +549,18 @@ def at_once(site: Site) -> Iterator[Variant]:
     place = site.source.places[site.node]
     following = place.block[place.index + 1] if place.index + 1 < len(place.block) else None
     match site.node, following:
-        case ast.Assign(targets=[ast.Name(id=one) as first], value=left), ast.Assign(targets=[ast.Name() as second], value=right) if one in names_in(right):
+        case ast.Assign(targets=[ast.Name(id=one) as first], value=left), ast.Assign(
+            targets=[ast.Name() as second], value=right
+        ) if one in names_in(right):
             start, end = site.source.span(site.node)[0], site.source.span(following)[1]
-            yield Variant((Change(start, end, f"{site.text(first)}, {site.text(second)} = {site.text(left)}, {site.text(right)}"),), 1.0)
+            yield Variant(
+                (
+                    Change(
+                        start, end, f"{site.text(first)}, {site.text(second)} = {site.text(left)}, {site.text(right)}"
+                    ),
+                ),
+                1.0,
+            )
 
 
 @template(ast.stmt, family="move", prior=0.4)
@@ -483,7 +576,11 @@ def move_out(site: Site) -> Iterator[Variant]:
     outer = site.source.indent(owner)
     text = _reindented(site, site.node, outer)
     at = site.source.line_start(owner.end_lineno + 1)
-    text = text if at != len(site.source.text) or site.source.text.endswith("\n") else site.source.newline + text.rstrip("\r\n")
+    text = (
+        text
+        if at != len(site.source.text) or site.source.text.endswith("\n")
+        else site.source.newline + text.rstrip("\r\n")
+    )
     weight = 1.0 if isinstance(site.node, ast.Return) else 0.6
     gone = site.delete_lines(site.node)
     if len(place.block) == 1:
@@ -522,7 +619,12 @@ def swap_bodies(site: Site) -> Iterator[Variant]:
     assert isinstance(site.node, ast.If)  # noqa: S101 - the template's own node type
     body, other = site.node.body, site.node.orelse
     if other and not (len(other) == 1 and isinstance(other[0], ast.If)) and len(body) == len(other) == 1:
-        if site.starts_its_line(body[0]) and site.starts_its_line(other[0]) and not is_compound(body[0]) and not is_compound(other[0]):
+        if (
+            site.starts_its_line(body[0])
+            and site.starts_its_line(other[0])
+            and not is_compound(body[0])
+            and not is_compound(other[0])
+        ):
             yield site.swap(body[0], other[0], 0.8)
 
 
@@ -542,7 +644,10 @@ def without_condition(site: Site) -> Iterator[Variant]:
 def only_if(site: Site) -> Iterator[Variant]:
     """What is always done belongs under a condition."""
     assert isinstance(site.node, ast.stmt)  # noqa: S101 - the template's own node type
-    if not isinstance(site.node, ast.Expr | ast.Assign | ast.AugAssign | ast.Return) or site.source.function(site.node) is None:
+    if (
+        not isinstance(site.node, ast.Expr | ast.Assign | ast.AugAssign | ast.Return)
+        or site.source.function(site.node) is None
+    ):
         return
     if site.source.is_docstring(site.node) or not site.starts_its_line(site.node):
         return
@@ -552,12 +657,16 @@ def only_if(site: Site) -> Iterator[Variant]:
     whole = site.delete_lines(site.node)
     names = site.scope.candidates(site.node)
     conditions = [(each, 0.8) for each in names if each in used and NUMBER not in site.scope.kinds(each)]
-    conditions += [(f"{each} is not None", 0.6) for each in names if each in used and NUMBER not in site.scope.kinds(each)]
+    conditions += [
+        (f"{each} is not None", 0.6) for each in names if each in used and NUMBER not in site.scope.kinds(each)
+    ]
     for many in names:
         if site.scope.kinds(many) & {SET, MAPPING, SEQUENCE}:
             conditions += [(f"{one} not in {many}", 0.8) for one in names if one != many and one in used]
     function = site.source.function(site.node)
-    conditions += [(ast.unparse(each), 0.5) for each in ast.walk(function or site.source.tree) if isinstance(each, ast.Compare)][:8]
+    conditions += [
+        (ast.unparse(each), 0.5) for each in ast.walk(function or site.source.tree) if isinstance(each, ast.Compare)
+    ][:8]
     for condition, weight in conditions:
         yield Variant((whole._replace(text=f"{indent}if {condition}:{site.source.newline}{body}"),), weight)
 

@@ -61,7 +61,11 @@ def other_string(site: Site) -> Iterator[Variant]:
 @template(ast.JoinedStr, ast.Constant, family="constant", prior=0.3)
 def format_string(site: Site) -> Iterator[Variant]:
     """A string with names in braces that lacks its `f`."""
-    if isinstance(site.node, ast.Constant) and isinstance(site.node.value, str) and not isinstance(site.parent, ast.JoinedStr | ast.Expr):
+    if (
+        isinstance(site.node, ast.Constant)
+        and isinstance(site.node.value, str)
+        and not isinstance(site.parent, ast.JoinedStr | ast.Expr)
+    ):
         if any("{" + name in site.node.value for name in site.scope.visible):
             yield site.replace(site.node, "f" + site.text(site.node))
 
@@ -70,7 +74,12 @@ def format_string(site: Site) -> Iterator[Variant]:
 def other_empty(site: Site) -> Iterator[Variant]:
     """A wrong empty value, most often as the start of something that is built up."""
     text = site.text(site.node).replace(" ", "")
-    others = {"[]": ("[[]]", "{}", "set()", "''", "0", "None"), "{}": ("[]", "set()", "None"), "()": ("[]", "((),)"), "[[]]": ("[]",)}
+    others = {
+        "[]": ("[[]]", "{}", "set()", "''", "0", "None"),
+        "{}": ("[]", "set()", "None"),
+        "()": ("[]", "((),)"),
+        "[[]]": ("[]",),
+    }
     for position, other in enumerate(others.get(text, ())):
         yield site.replace(site.node, other, 1.0 - 0.12 * position)
     if text == "[]" and isinstance(site.parent, ast.Return | ast.Assign | ast.Call):
@@ -85,7 +94,11 @@ def one_more_or_less(site: Site) -> Iterator[Variant]:
         return
     weight = _wants_number(site, node)
     if weight:
-        text = site.operand(node) if isinstance(node, ast.BinOp) and not isinstance(node.op, ast.Add | ast.Sub) else site.text(node)
+        text = (
+            site.operand(node)
+            if isinstance(node, ast.BinOp) and not isinstance(node.op, ast.Add | ast.Sub)
+            else site.text(node)
+        )
         closed = isinstance(site.parent, ast.BinOp) and not isinstance(site.parent.op, ast.Add)
         for sign in ("+", "-"):
             yield site.replace(node, f"({text} {sign} 1)" if closed else f"{text} {sign} 1", weight)
@@ -151,7 +164,9 @@ def expression_for_value(site: Site) -> Iterator[Variant]:
     function = site.source.function(site.node)
     seen = {site.text(site.node)}
     for other in ast.walk(function or site.source.tree):
-        if not isinstance(other, ast.Subscript | ast.Call | ast.Attribute | ast.BinOp) or not isinstance(getattr(other, "ctx", ast.Load()), ast.Load):
+        if not isinstance(other, ast.Subscript | ast.Call | ast.Attribute | ast.BinOp) or not isinstance(
+            getattr(other, "ctx", ast.Load()), ast.Load
+        ):
             continue
         text = site.operand(other)
         if text not in seen and len(text) <= 40 and "\n" not in text and site.node not in ast.walk(other):
@@ -172,7 +187,9 @@ def _is_value(site: Site) -> bool:
 def adjust_by_variable(site: Site) -> Iterator[Variant]:
     """`k` becomes `k - count`: a count that has to be carried along."""
     assert isinstance(site.node, ast.Name)  # noqa: S101 - the template's own node type
-    if not isinstance(site.node.ctx, ast.Load) or not isinstance(site.parent, ast.Call | ast.Subscript | ast.Slice | ast.Compare | ast.Return | ast.Assign):
+    if not isinstance(site.node.ctx, ast.Load) or not isinstance(
+        site.parent, ast.Call | ast.Subscript | ast.Slice | ast.Compare | ast.Return | ast.Assign
+    ):
         return
     if NUMBER not in site.scope.kinds(site.node.id):
         return
@@ -235,7 +252,10 @@ def _is_called(site: Site, attribute: str) -> bool:
 @template(ast.Attribute, family="attribute", prior=0.2)
 def drop_attribute(site: Site) -> Iterator[Variant]:
     assert isinstance(site.node, ast.Attribute)  # noqa: S101 - the template's own node type
-    if not (isinstance(site.parent, ast.Call) and site.parent.func is site.node) and site.text(site.node.value) != "self":
+    if (
+        not (isinstance(site.parent, ast.Call) and site.parent.func is site.node)
+        and site.text(site.node.value) != "self"
+    ):
         yield site.replace(site.node, site.text(site.node.value))
 
 
@@ -259,7 +279,9 @@ def known_name(site: Site) -> Iterator[Variant]:
     if not any(f"'{name}'" in message for message in site.failure.messages):
         return
     known = [*site.scope.visible, *site.scope.module_names, *dir(builtins)]
-    for position, other in enumerate(difflib.get_close_matches(name, [each for each in known if each != name], n=5, cutoff=0.5)):
+    for position, other in enumerate(
+        difflib.get_close_matches(name, [each for each in known if each != name], n=5, cutoff=0.5)
+    ):
         yield site.replace(site.node, other, 1.0 - 0.15 * position)
     if "self" in site.scope.visible:
         yield site.replace(site.node, f"self.{name}", 0.9)
