@@ -107,7 +107,13 @@ def _told(start: Start, following: tuple[str, ...], message: str, job: Job) -> S
         flatten(ToolMessage(_NOT_MADE, tool_call_id=each, status="error", id=f"result-{each}"))
         for each in open_calls(records)
     ]
-    go_on = {"status": "running", "reason": None, "report": None, "decision": "continue", "pending_actions": []}
+    go_on: dict[str, Any] = {
+        "status": "running",
+        "reason": None,
+        "report": None,
+        "decision": "continue",
+        "pending_actions": [],
+    }
     work = job.rules.again(values["work"]) if following == () else values["work"]
     return Start({**values, **go_on, "idle_turns": 0, "work": work, "messages": [*records, *closed, said]}, "review")
 

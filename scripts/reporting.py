@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from scripts.cli.output import one_line, put, put_diff, put_facts, put_json
+from scripts.cli.output import moment, one_line, put, put_diff, put_facts, put_json
 from scripts.driving import Drive
 from scripts.facts import facts_of
 from state.runs import Run
@@ -30,9 +30,7 @@ def put_run(facts: Mapping[str, Any], *, as_json: bool) -> None:
     lines.pop("completed")
     put_facts({**lines, "plan": plan, "attempts": tried})
     for each in facts.get("pending") or ():
-        put(
-            f"\nwaits for an answer to {each['call_id']} ({each['tool']}), until {each['expires_at']:%Y-%m-%d %H:%M %Z}"
-        )
+        put(f"\nwaits for an answer to {each['call_id']} ({each['tool']}), until {moment(each['expires_at'])}")
         put(each["description"] or one_line(each["arguments"]))
         if each["diff"]:
             put_diff(each["diff"])

@@ -86,7 +86,13 @@ async def _reopen(application: Application, run: Run, snapshot: StateSnapshot, c
     """As if review had said: continue."""
     values = snapshot.values
     rules = application.services.job(values["job"]).rules
-    again = {"status": "running", "reason": None, "report": None, "decision": "continue", "pending_actions": []}
+    again: dict[str, Any] = {
+        "status": "running",
+        "reason": None,
+        "report": None,
+        "decision": "continue",
+        "pending_actions": [],
+    }
     await application.agent().aupdate_state(
         _config(run), {**again, "idle_turns": 0, "work": rules.again(values["work"]), **changes}, as_node="review"
     )

@@ -67,9 +67,18 @@ def put_facts(facts: Mapping[str, Any]) -> None:
         elif isinstance(value, Mapping) and value:
             put(f"{name}:")
             for inner, each in value.items():
-                put(_indented(f"{inner}: {_text(each)}"))
+                _put_inner(inner, each)
         else:
             put(f"{(name + ':').ljust(width + 1)} {_text(value)}")
+
+
+def _put_inner(name: str, value: object) -> None:
+    if isinstance(value, (list, tuple)) and value:
+        put(f"  {name}:")
+        for each in value:
+            put(f"    - {one_line(each)}")
+    elif value not in (None, [], ()):
+        put(_indented(f"{name}: {_text(value)}"))
 
 
 def one_line(value: object) -> str:
