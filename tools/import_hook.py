@@ -26,10 +26,12 @@ class Redirection:
 
     def __init__(self, original: str, workspace: str) -> None:
         self.original = original
-        self.workspace = workspace
+        self.workspace = os.path.realpath(workspace)
 
     def leads_to_original(self, path: str) -> bool:
-        """Inside the original, and not in a folder of installed dependencies."""
+        """Inside the original, and neither in a folder of installed dependencies nor in a workspace kept there."""
+        if os.path.realpath(path).startswith(self.workspace + os.sep):
+            return False
         first = self._inside(path).split(os.sep)[0]
         return first != os.pardir and first not in DEPENDENCIES
 

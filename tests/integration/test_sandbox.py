@@ -10,6 +10,7 @@ import os
 import secrets
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -143,6 +144,20 @@ async def test_the_workspace_is_seen_where_the_original_lies(walled: Sandbox, wo
     assert "workspaceconfiglibrary" in done.output
     assert done.output.count("Read-only file system") == 2
     assert "original" not in done.output
+
+
+async def test_a_repository_behind_a_link_is_seen_at_both_paths(sandbox: Sandbox, workspace: Workspace) -> None:
+    """The path that the user gave, and the real one that tools wrote down."""
+    link = workspace.repository.with_name("link")
+    link.symlink_to(workspace.repository)
+    behind = Workspace(workspace.root, link)
+    done = await sandbox.run(
+        ["sh", "-c", 'cat "$1"; pwd -P', "sh", sandbox.path(behind, "file")],
+        workspace=behind,
+        limits=Limits(timeout=20),
+    )
+    real = workspace.root if sandbox.level == 1 else workspace.repository
+    assert done.output == f"workspace{real}\n"
 
 
 @pytest.mark.parametrize(
@@ -451,6 +466,42 @@ asyncio.run(main())
 async def _status(command: list[str], env: dict[str, str]) -> int:
     process = await asyncio.create_subprocess_exec(*command, env=env, cwd="/", stderr=subprocess.DEVNULL)
     return await process.wait()
+
+
+async def test_the_network_is_reached_only_when_allowed(walled: Sandbox, workspace: Workspace) -> None:
+    """And the sandbox says which it is."""
+    open_one = await choose_sandbox(unsafe_local=False, allow_network=True)
+    assert (open_one.allow_network, walled.allow_network) == (True, False)
+    assert "network allowed" in open_one.description
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        script = f"import socket; socket.create_connection(('127.0.0.1', {door.getsockname()[1]}), 5)"
+        codes = [
+            (
+                await sandbox.run(
+                    [_python(), "-I", "-S", "-c", script],
+                    workspace=workspace,
+                    limits=Limits(timeout=20),
+                    mounts=_mounts(),
+                )
+            ).exit_code
+            for sandbox in (open_one, walled)
+        ]
+    assert codes == [0, 1]
+
+
+async def test_the_event_loop_is_never_blocked(sandbox: Sandbox, workspace: Workspace) -> None:
+    """The dev server refuses blocking calls in async code."""
+    blockbuster = pytest.importorskip("blockbuster", reason="comes with the dev server")
+    with blockbuster.blockbuster_ctx():
+        for keep in (False, True):
+            done = await sandbox.run(["cat"], workspace=workspace, limits=Limits(timeout=20), stdin=b"x", keep=keep)
+            assert done.output == "x"
+        async with sandbox.start(["cat"], workspace=workspace, limits=Limits(timeout=20)) as process:
+            await process.write_line(b"x")
+            assert await process.read_line(20) == b"x"
+        if sandbox.level == 3:
+            assert isinstance(sandbox, Bubblewrap)
+            assert (await self_test(sandbox)).passed
 
 
 def _python() -> str:

@@ -92,7 +92,7 @@ class Bubblewrap(Engine):
         self._overlay_works: dict[int, bool] = {}
 
     def path(self, workspace: Workspace, relative: str = "") -> str:
-        return os.fspath(mounted_at(workspace) / relative)
+        return os.fspath(workspace.repository / relative)
 
     async def view(self, order: Order) -> View:
         root = order.workspace.root
@@ -133,10 +133,10 @@ class Bubblewrap(Engine):
             await finish(asyncio.to_thread(view.close))
 
     async def launch(self, order: Order, view: View, streams: Streams) -> Child:
-        profile = await asyncio.to_thread(self._profile, order, view)
+        profile, arguments = await asyncio.to_thread(self._prepared, order, view)
 
         async def spawn(*, status: int, go: int) -> asyncio.subprocess.Process:
-            options = ("--args", profile.as_descriptor(), "--json-status-fd", status, "--block-fd", go)
+            options = ("--args", arguments, "--json-status-fd", status, "--block-fd", go)
             return await asyncio.create_subprocess_exec(
                 self.program,
                 *map(str, options),
@@ -156,6 +156,10 @@ class Bubblewrap(Engine):
         finally:
             profile.close()
 
+    def _prepared(self, order: Order, view: View) -> tuple[_Profile, int]:
+        profile = self._profile(order, view)
+        return profile, profile.as_descriptor()
+
     def _profile(self, order: Order, view: View) -> _Profile:
         profile = _Profile()
         profile.add("--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session")
@@ -165,20 +169,18 @@ class Bubblewrap(Engine):
         _add_system(profile)
         _add_etc(profile, allow_network=self.allow_network)
         _add_kernel(profile, order.limits)
-        home = mounted_at(order.workspace)
+        # tools write the real path into .pth files; the path that the user gave may lead to it through a link
+        given, home = order.workspace.repository, order.workspace.repository.resolve()
         mounts = dict(_mounts(order, view, home))
         for place in sorted(mounts, key=lambda each: len(each.parts)):
             profile.add(*mounts[place])
+        if given != home:
+            profile.add("--symlink", home, given)
         profile.add("--remount-ro", "/", "--chdir", home)
         variables = {"HOME": HOME, "USER": "devfix", "LOGNAME": "devfix", "LANG": "C.UTF-8", "PATH": PATH}
         for name, value in {**variables, **order.env}.items():
             profile.add("--setenv", name, value)
         return profile
-
-
-def mounted_at(workspace: Workspace) -> Path:
-    """The original's real path: the one that tools write into .pth files."""
-    return workspace.repository.resolve()
 
 
 def _mounts(order: Order, view: View, home: Path) -> Iterator[tuple[Path, tuple[str | Path, ...]]]:

@@ -158,15 +158,19 @@ async def launched(spawn: Spawn, kind: type[C], limits: Limits) -> C:
     child = kind(process, *await read_pipe(status_here))
     try:
         await child.introduced()
-        await asyncio.to_thread(child.bind, limits)
-        with suppress(BrokenPipeError):
-            os.write(go_here, b"\n")
+        await asyncio.to_thread(_let_go, child, limits, go_here)
     except BaseException:
         await finish(child.dismiss())
         raise
     finally:
         os.close(go_here)
     return child
+
+
+def _let_go(child: Child, limits: Limits, go: int) -> None:
+    child.bind(limits)
+    with suppress(BrokenPipeError):
+        os.write(go, b"\n")
 
 
 async def finish(work: Coroutine[Any, Any, T]) -> T:

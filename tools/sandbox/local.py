@@ -44,14 +44,16 @@ class Local(Engine):
     description = "resource limits only: no wall around files and network"
 
     def path(self, workspace: Workspace, relative: str = "") -> str:
-        return os.fspath(workspace.root.resolve() / relative)
+        return os.fspath(workspace.root / relative)
 
     async def view(self, order: Order) -> View:
         make = itself if order.keep else copy
         return await in_thread(lambda: make(order.workspace.root), undo=View.close)
 
     def translated(self, text: bytes, order: Order, view: View) -> bytes:
-        return text.replace(os.fsencode(view.lower.resolve()), os.fsencode(order.workspace.root.resolve()))
+        for seen in {view.lower, view.real}:
+            text = text.replace(os.fsencode(seen), os.fsencode(order.workspace.root))
+        return text
 
     async def launch(self, order: Order, view: View, streams: Streams) -> Child:
         env = await asyncio.to_thread(_prepare, order, view)
@@ -91,13 +93,13 @@ def _prepare(order: Order, view: View) -> dict[str, str]:
         "PATH": PATH,
         **asked,
         ORIGINAL: str(order.workspace.repository.resolve()),
-        WORKSPACE: str(view.lower.resolve()),
+        WORKSPACE: str(view.real),
         MARK: secrets.token_hex(16),
     }
 
 
 def _moved(text: str, order: Order, view: View) -> str:
-    return text.replace(str(order.workspace.root.resolve()), str(view.lower.resolve()))
+    return text.replace(str(order.workspace.root), str(view.lower))
 
 
 class _Tree(Child):

@@ -46,6 +46,9 @@ class View:
     mount_points: tuple[Path, ...] = ()
     """Names that a mount may add to the workspace itself, removed at the end where they stayed empty."""
 
+    real: Path
+    """`lower` without links."""
+
     @property
     def written(self) -> Path:
         """The folder on the host that grows."""
@@ -68,7 +71,9 @@ def itself(root: Path) -> View:
     places = (root / name for name in MOUNTED_FOLDERS)
     absent = tuple(place for place in places if not os.path.lexists(place))
     baseline = disk_usage(root)
-    return View(lower=root, upper=None, scratch=scratch, lock=lock, baseline=baseline, mount_points=absent)
+    return View(
+        lower=root, upper=None, scratch=scratch, lock=lock, baseline=baseline, real=root.resolve(), mount_points=absent
+    )
 
 
 def overlay(root: Path) -> View:
@@ -76,7 +81,7 @@ def overlay(root: Path) -> View:
     scratch, lock = _scratch(root)
     for name in ("upper", "work"):
         (scratch / name).mkdir()
-    return View(lower=root, upper=scratch / "upper", scratch=scratch, lock=lock, baseline=0)
+    return View(lower=root, upper=scratch / "upper", scratch=scratch, lock=lock, baseline=0, real=root.resolve())
 
 
 def copy(root: Path) -> View:
@@ -89,7 +94,7 @@ def copy(root: Path) -> View:
         remove_tree(scratch)
         os.close(lock)
         raise
-    return View(lower=tree, upper=None, scratch=scratch, lock=lock, baseline=disk_usage(tree))
+    return View(lower=tree, upper=None, scratch=scratch, lock=lock, baseline=disk_usage(tree), real=tree.resolve())
 
 
 def _not_copied(root: Path) -> Callable[[str, list[str]], list[str]]:
