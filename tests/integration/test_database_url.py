@@ -19,8 +19,8 @@ import pytest
 from langgraph.checkpoint.postgres import PostgresSaver
 
 from state.database import Database
-from state.embedded import run_as
 from state.errors import DatabaseUnavailable
+from state.postgres import run_as
 from state.settings import Settings
 
 PASSWORD = "s3cr3t-word"  # noqa: S105 (of a server of our own)

@@ -16,10 +16,11 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from state import embedded
+from state import embedded, postgres
 from state.database import Database
-from state.embedded import Binaries, Cluster
+from state.embedded import Cluster
 from state.errors import DatabaseUnavailable
+from state.postgres import Binaries
 from state.settings import Settings
 
 REPOSITORY = Path(__file__).parents[2]
@@ -97,7 +98,7 @@ def ordinary_user() -> list[str]:
     """A command prefix under which nobody special runs: the owner of our files, without root's rights."""
     if os.geteuid():
         return []
-    namespace = embedded._user_namespace()
+    namespace = postgres.user_namespace()
     if not namespace:
         pytest.skip("root can't become an ordinary user here: user namespaces are off")
     return namespace
@@ -190,17 +191,17 @@ async def test_root_starts_it_with_and_without_user_namespaces(home: Path, monke
     """In a home that is closed to everybody else and stays so; each way opens what the other made."""
     if not shutil.which("setpriv"):
         pytest.skip("setpriv is not installed")
-    namespace = embedded._user_namespace
+    namespace = postgres.user_namespace
     ask(await embedded.start(home), "create table rows as select 1 as n")
     await embedded.stop(home)
-    monkeypatch.setattr(embedded, "_user_namespace", lambda: None)
+    monkeypatch.setattr(postgres, "user_namespace", lambda: None)
     assert ask(await embedded.start(home), "select n from rows") == (1,)
     await embedded.stop(home)
-    monkeypatch.setattr(embedded, "_user_namespace", namespace)
+    monkeypatch.setattr(postgres, "user_namespace", namespace)
     assert ask(await embedded.start(home), "select n from rows") == (1,)
     await embedded.stop(home)
     assert home.stat().st_mode & 0o777 == 0o700
-    monkeypatch.setattr(embedded, "_user_namespace", lambda: None)
+    monkeypatch.setattr(postgres, "user_namespace", lambda: None)
     monkeypatch.setattr(shutil, "which", lambda _name: None)
     with pytest.raises(DatabaseUnavailable, match="refuses to run as root, and this machine allows neither"):
         await embedded.start(home / "another")
@@ -227,10 +228,10 @@ async def test_a_data_folder_is_served_by_the_binaries_of_its_own_version(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     try:
-        older = embedded.find_binaries(16)
+        older = postgres.find_binaries(16)
     except DatabaseUnavailable:
         pytest.skip("only one major version is installed")
-    find: Callable[[int | None], Binaries] = embedded.find_binaries
+    find: Callable[[int | None], Binaries] = postgres.find_binaries
     monkeypatch.setattr(embedded, "find_binaries", lambda major: find(major) if major else older)
     assert str(ask(await embedded.start(home), "show server_version")).startswith("('16.")
 
@@ -244,7 +245,7 @@ async def test_somebody_elses_folder_is_left_alone(home: Path) -> None:
 
 
 async def test_no_binaries_is_one_sentence(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedded, "_binary_folders", lambda: iter(()))
+    monkeypatch.setattr(postgres, "_binary_folders", lambda: iter(()))
     with pytest.raises(DatabaseUnavailable, match="No PostgreSQL is installed here"):
         await embedded.start(home)
 
@@ -307,7 +308,7 @@ asyncio.run(main())
 
 def small_disk(folder: Path, *, megabytes: int = 20) -> list[str]:
     """A command prefix that sees a small disk at the folder, and has no root's rights."""
-    bubblewrap = embedded._bubblewrap()
+    bubblewrap = postgres.bubblewrap_program()
     if not bubblewrap:
         pytest.skip("no bubblewrap to make a small disk with")
     user = ["--uid", "65534", "--gid", "65534"] if os.geteuid() == 0 else []

@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from state.artifacts import Artifacts, FsspecArtifacts, MemoryArtifacts, PostgresArtifacts
-from state.embedded import _user_namespace
 from state.errors import ArtifactMissing, NotInSnapshot, SnapshotFailed
 from state.folders import Beneath
+from state.postgres import user_namespace
 from state.snapshots import Change, Entry, SnapshotCache, Snapshots
 
 Contents = dict[bytes, tuple[object, ...]]
@@ -254,7 +254,7 @@ def test_what_can_t_be_read_is_listed_and_left_alone(root: Path) -> None:
     (root / "package" / "deep").chmod(0)
     (root / "vendor").chmod(0o600)
     prefix: list[str] = []
-    if os.geteuid() == 0 and not (prefix := _user_namespace() or []):
+    if os.geteuid() == 0 and not (prefix := user_namespace() or []):
         pytest.skip("root can't become an ordinary user here: user namespaces are off")
     command = [*prefix, sys.executable, "-c", UNREADABLE, str(root)]
     done = subprocess.run(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True, check=True)
