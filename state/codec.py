@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Any, cast
 
@@ -45,6 +45,17 @@ class ExactSerializer(SerializerProtocol):
 
     def __init__(self) -> None:
         self._foreign = JsonPlusSerializer(allowed_msgpack_modules=None)
+        self._makers: Mapping[int, Callable[[Any], Any]] = {
+            _INTEGER: int,
+            _TUPLE: tuple,
+            _SEND: lambda parts: Send(parts[0], parts[1], timeout=parts[2]),
+            _INTERRUPT: lambda parts: Interrupt(parts[0], parts[1], response_schema=parts[2]),
+            _SNAPSHOT: _DeltaSnapshot,
+            _MESSAGE: lambda content: messages_from_dict([content])[0],
+            _FOREIGN: lambda typed: self._foreign.loads_typed((typed[0], typed[1])),
+            _MAPPING: dict,
+            _ERROR: str,
+        }
 
     def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
         """Raises Unserializable, naming the type, for a value that would not come back equal."""
@@ -99,7 +110,19 @@ class ExactSerializer(SerializerProtocol):
         return value
 
     def _unpack(self, payload: bytes) -> Any:
-        return ormsgpack.unpackb(payload, ext_hook=self._revive)
+        troubles: list[Unserializable] = []
+
+        def revive(code: int, data: bytes) -> Any:
+            try:
+                return self._revive(code, data)
+            except Unserializable as trouble:
+                troubles.append(trouble)
+                raise
+
+        try:
+            return ormsgpack.unpackb(payload, ext_hook=revive)
+        except ValueError as error:  # msgpack has its own words for whatever a hook raises
+            raise (troubles[0] if troubles else error) from None
 
     def _extend(self, value: Any) -> ormsgpack.Ext:
         match value:
@@ -146,28 +169,9 @@ class ExactSerializer(SerializerProtocol):
         if code == _TEXT:
             return payload.decode("utf-8", "surrogatepass")
         value = self._unpack(payload)
-        match code:
-            case 1:
-                return int(value)
-            case 2:
-                return tuple(value)
-            case 3:
-                node, arg, timeout = value
-                return Send(node, arg, timeout=timeout)
-            case 4:
-                content, identifier, schema = value
-                return Interrupt(content, identifier, response_schema=schema)
-            case 5:
-                return _DeltaSnapshot(value)
-            case 9:
-                return messages_from_dict([value])[0]
-            case 10:
-                return self._foreign.loads_typed((value[0], value[1]))
-            case 11:
-                return dict(value)
-            case 12:
-                return value
-        return _rebuild(code, value)
+        if code in (_ENUM, _MODEL, _DATACLASS):
+            return _rebuild(code, value)
+        return self._makers[code](value)
 
 
 @dataclasses.dataclass(frozen=True)
