@@ -24,7 +24,7 @@ from langgraph.types import Command, StateSnapshot
 
 from graph.report import report_on_error, report_on_state
 from graph.services import Services
-from state.agent_state import Report
+from state.agent_state import Report, RunInput
 from state.checkpointer import EPOCH_KEY
 from state.errors import AlreadyDecided, DevfixError, Fenced, InvalidState, Refused
 from state.holder import this_process
@@ -90,6 +90,9 @@ class DurableGraph(CompiledStateGraph):  # type: ignore[type-arg]
 
     def __init__(self, *, services: Services, **fields: Any) -> None:
         super().__init__(**fields)
+        # The dev server puts a wrapper around our saver, which numbers versions in a form of its own (wrong after a
+        # version of ours) and loads the history of a channel checkpoint by checkpoint.
+        self.checkpointer = getattr(self.checkpointer, "unwrapped", self.checkpointer)
         self.services = services
 
     @classmethod
@@ -97,6 +100,10 @@ class DurableGraph(CompiledStateGraph):  # type: ignore[type-arg]
         """The same compiled graph, made durable."""
         fields = {name: value for name, value in graph.__dict__.items() if name != "__orig_class__"}
         return cls(services=services, **fields)
+
+    def get_input_jsonschema(self, config: RunnableConfig | None = None) -> dict[str, Any]:
+        """What a run is started with, each field described; the API and Studio show it as a form."""
+        return RunInput.model_json_schema()
 
     async def astream(
         self,
@@ -114,7 +121,7 @@ class DurableGraph(CompiledStateGraph):  # type: ignore[type-arg]
             return
         run_id = str(configurable["thread_id"])
         await self.services.open()
-        await self.services.runs.register(run_id, **_facts(input))
+        await self.services.runs.register(run_id, **_facts(input, self.services))
         if not await self._may_run(run_id, input, config or {}):
             return
         options["durability"] = "sync"
@@ -264,11 +271,14 @@ def _plain(config: RunnableConfig) -> RunnableConfig:
     return {"configurable": {"thread_id": config["configurable"]["thread_id"]}}
 
 
-def _facts(given: Any) -> dict[str, Any]:
-    """What the registry shows of a run before its first step."""
+def _facts(given: Any, services: Services) -> dict[str, Any]:
+    """What the registry shows of a run before its first step: what it was started with, and what that leaves open."""
     if not isinstance(given, Mapping):
         return {}
-    return {"goal": str(given.get("goal") or ""), "job": str(given.get("job") or ""), "model": given.get("model")}
+    name = str(given.get("job") or services.settings.job)
+    job = services.jobs.get(name)  # an unknown one is refused, with a sentence, by the first step
+    model = given.get("model") or services.settings.model or (job.default_model if job else None)
+    return {"goal": str(given.get("goal") or ""), "job": name, "model": model and str(model)}
 
 
 def new_run_id() -> str:

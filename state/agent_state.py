@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal
 
 from langgraph.channels import DeltaChannel
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from typing_extensions import TypedDict  # Pydantic makes the API's schemas of it, and takes typing's from 3.12 only
 
 from state.failures import Failure
 from state.messages import append_records

@@ -84,6 +84,11 @@ class FencedSaver(AsyncPostgresSaver):
         self._ran: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
         self._fanned: dict[str, tuple[str, set[str]]] = {}
 
+    @property
+    def unwrapped(self) -> FencedSaver:
+        """This saver itself, also when asked through the dev server's wrapper, which hands on what it does not know."""
+        return self
+
     # -- saving ---------------------------------------------------------------------------------------------------
 
     async def aput(
