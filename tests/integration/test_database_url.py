@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import time
@@ -193,12 +194,12 @@ def pooler_url(database_url: str, tmp_path: Path) -> Iterator[str]:
     )
     # It refuses to run as root, and has to read its files and reach the server's socket: as for the server.
     prefix = as_somebody(tmp_path)
-    process = subprocess.Popen([*prefix, program, "-q", str(tmp_path / "pgbouncer.ini")])
+    process = subprocess.Popen([*prefix, program, "-q", str(tmp_path / "pgbouncer.ini")], start_new_session=True)
     try:
         wait_for(port)
         yield f"postgresql://devfix:{PASSWORD}@127.0.0.1:{port}/{name}"
     finally:
-        process.terminate()
+        os.killpg(process.pid, signal.SIGKILL)  # the prefix may leave a process of its own in between
         process.wait(30)
 
 

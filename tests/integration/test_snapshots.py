@@ -182,7 +182,7 @@ def test_a_link_that_appears_on_the_way_is_refused(tmp_path: Path) -> None:
 
 
 async def test_what_is_not_covered_is_listed_with_the_reason_and_left_alone(
-    snapshots: Snapshots, root: Path, tmp_path: Path
+    snapshots: Snapshots, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (root / ".git").mkdir()
     (root / ".git" / "HEAD").touch()
@@ -201,9 +201,8 @@ async def test_what_is_not_covered_is_listed_with_the_reason_and_left_alone(
         large.truncate(200 * 1024 * 1024)
     os.mkfifo(root / "pipe")
     with socket.socket(socket.AF_UNIX) as unix:
-        os.chdir(root)
+        monkeypatch.chdir(root)  # a socket's whole path would be too long an address
         unix.bind("socket")
-        os.chdir(tmp_path)
     digest = await snapshots.take(root)
     manifest = await snapshots.manifest(digest)
     assert manifest.not_covered == {
