@@ -1,0 +1,68 @@
+"""The promise of a ledger. Epoch 1 holds run `r` in the fixture."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from state.errors import EffectRefused, Fenced
+from state.ledger import Intent, Ledger
+
+
+def intent(call: str = "c1", digest: str = "d", *, again: bool = False) -> Intent:
+    return Intent("r", call, "post", digest, {"to": "ada"}, f"key-{call}", again)
+
+
+class LedgerContract:
+    """Subclasses give `ledger` as a fixture."""
+
+    async def test_the_first_claim_is_fresh_and_later_ones_are_not(self, ledger: Ledger) -> None:
+        """Whoever finds the row knows that somebody began."""
+        assert (await ledger.claim(intent(), epoch=1)).fresh
+        again = await ledger.claim(intent(), epoch=1)
+        assert (again.fresh, again.effect.state) == (False, "claimed")
+
+    async def test_of_many_claims_at_once_one_is_fresh(self, ledger: Ledger) -> None:
+        """The database decides."""
+        claims = await asyncio.gather(*(ledger.claim(intent(), epoch=1) for _ in range(5)), return_exceptions=True)
+        fresh = [claim for claim in claims if not isinstance(claim, BaseException) and claim.fresh]
+        assert len(fresh) == 1
+
+    async def test_a_receipt_is_given_back(self, ledger: Ledger) -> None:
+        """Exactly, and once it is there it stays."""
+        await ledger.claim(intent(), epoch=1)
+        await ledger.settle("r", "c1", {"at": "sink", "text": "a\0b"}, epoch=1)
+        await ledger.settle("r", "c1", {"at": "elsewhere"}, epoch=1)
+        claimed = await ledger.claim(intent(), epoch=1)
+        assert (claimed.fresh, claimed.effect.receipt) == (False, {"at": "sink", "text": "a\0b"})
+
+    async def test_an_equal_effect_under_a_new_id_gets_the_first_receipt(self, ledger: Ledger) -> None:
+        """Unless a person says: again."""
+        await ledger.claim(intent(), epoch=1)
+        await ledger.settle("r", "c1", {"n": 1}, epoch=1)
+        assert (await ledger.claim(intent("c2"), epoch=1)).effect.receipt == {"n": 1}
+        assert (await ledger.claim(intent("c3", again=True), epoch=1)).fresh
+
+    async def test_a_known_call_with_other_arguments_is_refused(self, ledger: Ledger) -> None:
+        """The digest is the effect's identity."""
+        await ledger.claim(intent(), epoch=1)
+        with pytest.raises(EffectRefused, match="other arguments"):
+            await ledger.claim(intent(digest="other"), epoch=1)
+
+    async def test_whoever_does_not_hold_the_run_is_fenced(self, ledger: Ledger) -> None:
+        """At the claim and at the receipt."""
+        await ledger.claim(intent(), epoch=1)
+        with pytest.raises(Fenced):
+            await ledger.claim(intent("c2", "e"), epoch=7)
+        with pytest.raises(Fenced):
+            await ledger.settle("r", "c1", {}, epoch=7)
+
+    async def test_doubt_stays_until_somebody_knows(self, ledger: Ledger) -> None:
+        """An intent that certainly came to nothing is taken back."""
+        await ledger.claim(intent(), epoch=1)
+        assert (await ledger.doubt("r", "c1", epoch=1)).state == "unknown"
+        assert (await ledger.claim(intent(), epoch=1)).effect.state == "unknown"
+        await ledger.claim(intent("c2", "e"), epoch=1)
+        await ledger.release("r", "c2", epoch=1)
+        assert [effect.call_id for effect in await ledger.of("r")] == ["c1"]

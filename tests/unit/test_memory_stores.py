@@ -1,0 +1,41 @@
+"""The stores in memory keep the promise of the real ones."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from state.approvals import MemoryApprovals
+from state.ledger import MemoryLedger
+from state.runs import MemoryRuns
+from tests.contracts.approvals import ApprovalsContract
+from tests.contracts.ledger import LedgerContract
+from tests.contracts.runs import RunsContract
+
+
+class TestMemoryRuns(RunsContract):
+    @pytest.fixture
+    def runs(self) -> MemoryRuns:
+        return MemoryRuns()
+
+    @pytest.fixture
+    def lose(self, runs: MemoryRuns) -> Callable[[str], Awaitable[None]]:
+        async def lose(run_id: str) -> None:
+            runs.lose(run_id)
+
+        return lose
+
+
+class TestMemoryLedger(LedgerContract):
+    @pytest.fixture
+    def ledger(self) -> MemoryLedger:
+        ledger = MemoryLedger()
+        ledger.epochs["r"] = 1
+        return ledger
+
+
+class TestMemoryApprovals(ApprovalsContract):
+    @pytest.fixture
+    def approvals(self) -> MemoryApprovals:
+        return MemoryApprovals()
