@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 
 from graph.durable import new_run_id
-from graph.jobs.repair import existing_folder
+from graph.jobs.repair import GOAL, REPAIR, existing_folder
 from graph.report import report_on_state
 from scripts.bootstrap import Application
 from state.agent_state import RunInput
@@ -52,9 +52,9 @@ async def check_input(application: Application, given: RunInput) -> None:
     await check_patch_options(repository, commit=given.commit, patch_out=given.patch_out)
     home = application.settings.home
     await asyncio.to_thread(find_interpreter, repository, python=given.python, cache=home / "interpreters")
-    await choose_sandbox(unsafe_local=given.unsafe_local, allow_network=given.allow_network)
     job = application.services.job(given.job or application.settings.job)
     await application.services.models.get(given.model or application.settings.model or job.default_model)
+    await choose_sandbox(unsafe_local=given.unsafe_local, allow_network=given.allow_network)
 
 
 async def begin(application: Application, given: RunInput) -> str:
@@ -62,7 +62,8 @@ async def begin(application: Application, given: RunInput) -> str:
     services, run_id = application.services, new_run_id()
     job = services.job(given.job or application.settings.job)
     model = given.model or application.settings.model or job.default_model
-    await services.runs.register(run_id, goal=given.goal, job=job.name, model=model)
+    goal = given.goal or (GOAL if job.name == REPAIR.name else "")
+    await services.runs.register(run_id, goal=goal, job=job.name, model=model)
     values = given.model_dump(exclude_defaults=True)
     await application.agent().aupdate_state({"configurable": {"thread_id": run_id}}, values, as_node="__input__")
     await put_down(application, run_id, NEW)

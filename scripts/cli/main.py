@@ -48,14 +48,18 @@ def _guarded(arguments: Sequence[str] | None) -> int:
 
 def _run(arguments: Sequence[str] | None) -> int:
     try:
-        # Not app(): that would put typer's own hook for exceptions in the place of ours.
-        return typer.main.get_command(app).main(arguments, standalone_mode=False, prog_name="devfix") or 0
+        # Not app(): it puts its own hook for exceptions in the place of ours, and answers a broken pipe by itself.
+        command = typer.main.get_command(app)
+        with command.make_context("devfix", list(sys.argv[1:] if arguments is None else arguments)) as context:
+            return command.invoke(context) or 0
+    except typer.Exit as done:
+        return done.exit_code
     except typer.Abort:
         return INTERRUPTED
     except TyperException as error:
         context = getattr(error, "ctx", None)
         if context is not None:
-            sys.stderr.write(f"{context.get_usage()}\nTry 'devfix {context.info_name} --help' for help.\n")
+            sys.stderr.write(f"{context.get_usage()}\nTry '{context.command_path} --help' for help.\n")
         return _sentence(error.format_message(), 2)
     except DevfixError as error:
         return _sentence(str(error), error.exit_code)
