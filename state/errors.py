@@ -28,8 +28,12 @@ from __future__ import annotations
 from typing import ClassVar
 
 
-class DevfixError(Exception):
-    """Something went wrong that a person can act on; the message says what was kept and what to do."""
+class DevfixError(RuntimeError):
+    """Something went wrong that a person can act on; the message says what was kept and what to do.
+
+    A RuntimeError, because the LangGraph server hands the messages of those on, and hides those of classes that it
+    does not know.
+    """
 
     exit_code: ClassVar[int] = 4
 

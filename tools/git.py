@@ -131,7 +131,7 @@ async def run_git(
     Raises:
         GitFailed: git is missing, or did not end within `timeout` seconds; it and its children are dead then.
     """
-    program = git_program()
+    program = await asyncio.to_thread(git_program)
     if program is None:
         raise GitFailed("git is not installed (no `git` on the PATH); nothing was changed")
     process = await asyncio.create_subprocess_exec(
@@ -170,7 +170,7 @@ async def open_repository(folder: Path) -> GitRepository | None:
     Raises:
         GitFailed: git did not answer in time.
     """
-    if not _usable(folder):
+    if not await asyncio.to_thread(_usable, folder):
         return None
     inside = await run_git("rev-parse", "--is-inside-work-tree", cwd=folder)
     if inside.code != 0 or inside.output.strip() != b"true":
@@ -215,8 +215,7 @@ async def scratch(repository: GitRepository) -> AsyncIterator[Scratch]:
 
     It has no branches: name commits by their ids. Its index is its own, too. Removed at the end.
     """
-    with tempfile.TemporaryDirectory(prefix="devfix-git-") as folder:
-        root = Path(folder)
+    async with _temporary_folder() as root:
         arguments = ("init", "--quiet", "--bare", "--template=", f"--object-format={repository.object_format}")
         _output(await run_git(*arguments, "git", cwd=root), arguments)
         environment = {
@@ -228,6 +227,15 @@ async def scratch(repository: GitRepository) -> AsyncIterator[Scratch]:
         if shallow.is_file():
             environment["GIT_SHALLOW_FILE"] = str(shallow)
         yield Scratch(root, environment)
+
+
+@asynccontextmanager
+async def _temporary_folder() -> AsyncIterator[Path]:
+    folder = await asyncio.to_thread(tempfile.TemporaryDirectory, prefix="devfix-git-")
+    try:
+        yield Path(folder.name)
+    finally:
+        await asyncio.shield(asyncio.to_thread(folder.cleanup))
 
 
 async def _in_repository(

@@ -65,7 +65,7 @@ async def check_patch_options(repository: Path, *, commit: bool, patch_out: str 
         Refused: `patch_out` can't be written.
     """
     if commit:
-        if git_program() is None:
+        if await asyncio.to_thread(git_program) is None:
             raise BadRepository("--commit needs git, which is not installed; nothing was changed")
         if await open_repository(repository) is None:
             raise BadRepository(f"--commit needs a git repository, and {repository} is none; run without --commit")
