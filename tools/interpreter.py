@@ -30,7 +30,9 @@ SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _HOOK = Path(__file__).with_name("import_hook.py")
 _VENVS = (".venv", "venv")
 _OLDEST_OFFERED = (3, 11)
-"""DevFix's own pytest needs other packages below it, which DevFix's environment does not have."""
+"""Below it pytest needs packages that DevFix's environment does not have."""
+_OLDEST = (3, 7)
+"""The import hook's syntax needs it; without the hook, tests might import the original."""
 _PYTEST_SHIM = """#!/bin/sh
 exec {python} {main} "$@"
 """
@@ -66,24 +68,24 @@ def find_interpreter(
     """The interpreter for a repository. Reads and copies files (in `cache`, once): call it in a thread.
 
     Raises:
-        Refused: `python` names no interpreter.
+        Refused: `python` names no interpreter, or the one that was found is too old.
     """
     repository = repository.resolve()
     found = _found(repository, python, environ)
+    if found.version and found.version < _OLDEST:
+        raise Refused(
+            f"{found.python} is Python {found.version[0]}.{found.version[1]}; DevFix needs 3.7 or newer there"
+        )
     cache.mkdir(parents=True, exist_ok=True)
     offer = None if found.has_pytest or not found.takes_offer else _offer(cache)
-    hook = _hook_folder(cache, offer=offer, repository=repository)
     shims = _shims(cache, found)
     path = (found.python.parent, shims) if found.venv else (shims, found.python.parent)
-    env = {
-        "PYTHONPATH": str(hook),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "PYTHONHASHSEED": "0",
-        "PYTHONNOUSERSITE": "1",
-    }
+    env = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0", "PYTHONNOUSERSITE": "1"}
+    hook = _hook_folder(cache, offer=offer, repository=repository)
+    places = [*found.places(repository), shims, hook, *([offer] if offer else [])]
+    env["PYTHONPATH"] = str(hook)
     if found.venv is not None:
         env["VIRTUAL_ENV"] = str(found.venv)
-    places = [*found.places(repository), hook, shims, *([offer] if offer else [])]
     return Interpreter(found.python, path, env, {place: place for place in places})
 
 
@@ -157,7 +159,7 @@ def _found(repository: Path, python: str | None, environ: Mapping[str, str]) -> 
 def _named(repository: Path, python: str, environ: Mapping[str, str]) -> _Found:
     program = Path(python) if "/" in python else Path(shutil.which(python, path=environ.get("PATH")) or python)
     for base in (Path.cwd(), repository):
-        chosen = base / program
+        chosen = Path(os.path.abspath(base / program))
         if chosen.is_dir():
             chosen = chosen / "bin" / "python"
         if _is_program(chosen):

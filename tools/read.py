@@ -6,7 +6,7 @@ import asyncio
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -17,6 +17,7 @@ from tools.workspace import Entry, Workspace, WorkspaceError
 
 _MB = 1024 * 1024
 _LISTED = 500
+_LEFT_OUT = 30
 _READ_BYTES = _MB
 """What one read_file shows at most."""
 _SEARCHED_FILE = _MB
@@ -33,7 +34,10 @@ async def list_files(glob: str | None = None, *, context: ToolContext) -> ToolRe
 
     glob: keep only paths like this, for example "*.py" (in any folder) or "src/**/*.py".
     """
-    return await asyncio.to_thread(_list, context.workspace, glob)
+    not_covered: Mapping[str, str] = {}
+    if context.snapshot is not None:
+        not_covered = (await context.snapshots.manifest(context.snapshot)).not_covered
+    return await asyncio.to_thread(_list, context.workspace, glob, not_covered)
 
 
 @tool(kind="read")
@@ -82,7 +86,8 @@ def _error(sentence: str) -> ToolResult:
 # --- list_files
 
 
-def _list(workspace: Workspace, glob: str | None) -> ToolResult:
+def _list(workspace: Workspace, glob: str | None, not_covered: Mapping[str, str]) -> ToolResult:
+    left_out = {**dict.fromkeys(workspace.folders_left_out(), ""), **not_covered}
     entries = [entry for entry in workspace.entries() if _wanted(entry.path, glob)]
     shown = entries[:_LISTED]
     lines = [_line(entry) for entry in shown]
@@ -90,8 +95,10 @@ def _list(workspace: Workspace, glob: str | None) -> ToolResult:
         lines.append(f"… {len(entries) - len(shown):,} more not shown; narrow the glob")
     if not entries:
         lines.append(f"no file matches {glob}" if glob else "there are no files")
-    if left_out := workspace.folders_left_out():
-        lines.append(f"not listed and not covered: {', '.join(f'{name}/' for name in left_out)}")
+    if left_out:
+        some = [f"{path} ({why})" if why else path for path, why in islice(left_out.items(), _LEFT_OUT)]
+        more = f" and {len(left_out) - len(some):,} more" if len(left_out) > len(some) else ""
+        lines.append(f"not listed and not covered: {', '.join(some)}{more}")
     facts = {"files": len(entries), "shown": len(shown)}
     return ToolResult(content="\n".join(lines), facts={**facts, "left_out": list(left_out)})
 

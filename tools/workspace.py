@@ -118,9 +118,8 @@ class Workspace:
             os.close(folder)
 
     def folders_left_out(self) -> list[str]:
-        """Top-level folders that `entries` does not enter."""
-        names = sorted(os.listdir(self.root))
-        return [name for name in names if name in DEPENDENCY_FOLDERS or name in UNLISTED_FOLDERS]
+        """Top-level folders, no caches, that `entries` does not enter."""
+        return [name for name in sorted(os.listdir(self.root)) if name in {".git", *DEPENDENCY_FOLDERS}]
 
     @contextmanager
     def _located(self, path: str, *, make: bool = False) -> Iterator[_Place]:

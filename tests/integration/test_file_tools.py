@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -74,11 +75,23 @@ async def test_files_are_listed_with_what_is_left_out(root: Path, context: ToolC
         "link  (a link)",
         "src/a.py",
         "src/b/c.py",
-        "not listed and not covered: .git/, .venv/",
+        "not listed and not covered: .git, .venv",
     ]
     assert result.facts == {"files": 6, "shown": 6, "left_out": [".git", ".venv"]}
     assert (await call(list_files, context, glob="src/**/*.py")).content.startswith("src/a.py\nsrc/b/c.py\n")
     assert (await call(list_files, context, glob="*.rs")).content.startswith("no file matches *.rs")
+
+
+async def test_what_a_snapshot_does_not_cover_is_named(root: Path, context: ToolContext) -> None:
+    """Secrets and the like are not in the copy; the agent is told that they exist, and why it does not see them."""
+    (root / "a.py").touch()
+    (root / ".env").write_text("KEY=secret")
+    snapshot = await context.snapshots.take(root)
+    (root / ".env").unlink()
+    result = await call(list_files, replace(context, snapshot=snapshot))
+    first, second = result.content.splitlines()
+    assert first == "a.py"
+    assert second.startswith("not listed and not covered: .env (")
 
 
 async def test_a_long_list_says_how_many_are_left_out(root: Path, context: ToolContext) -> None:

@@ -265,6 +265,14 @@ async def test_the_python_option_names_a_program_or_an_environment(
             await found(workspace, cache, python=name)
 
 
+async def test_a_python_that_is_too_old_is_refused(workspace: Workspace, cache: Path) -> None:
+    """It could not take the hook, so it might import the original."""
+    make_venv(workspace.repository / ".venv")
+    (workspace.repository / ".venv" / "pyvenv.cfg").write_text("version = 3.6.15\n")
+    with pytest.raises(Refused, match=r"Python 3\.6"):
+        await found(workspace, cache)
+
+
 async def test_nothing_private_is_mounted(
     workspace: Workspace, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

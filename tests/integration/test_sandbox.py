@@ -122,6 +122,29 @@ async def test_keep_writes_to_the_workspace(sandbox: Sandbox, workspace: Workspa
     assert os.listdir(workspace.root.parent) == ["workspace"]
 
 
+async def test_no_git_folder_can_be_planted(walled: Sandbox, workspace: Workspace) -> None:
+    """Hooks and configuration that a command leaves would wait for a git outside the sandbox."""
+    shutil.rmtree(workspace.repository / ".git")
+    done = await walled.run(
+        ["sh", "-c", "mkdir .git; echo x > .git/config; echo kept > made"],
+        workspace=workspace,
+        limits=Limits(timeout=20),
+        keep=True,
+    )
+    assert "Read-only file system" in done.output
+    assert sorted(os.listdir(workspace.root)) == ["file", "made"]
+
+
+async def test_trouble_before_the_command_is_one_sentence(sandbox: Sandbox, workspace: Workspace) -> None:
+    """A workspace that is gone, a command that can't be one: nothing ran, and nothing is left."""
+    gone = Workspace(workspace.root.parent / "gone", workspace.repository)
+    for place, command in ((gone, ["true"]), (workspace, []), (workspace, ["a\0b"]), (workspace, ["x" * 10_000_000])):
+        with pytest.raises(SandboxUnavailable) as caught:
+            await sandbox.run(command, workspace=place, limits=Limits(timeout=20))
+        assert "\n" not in str(caught.value)
+    assert os.listdir(workspace.root.parent) == ["workspace"]
+
+
 async def test_paths_given_by_the_sandbox_reach_the_view(sandbox: Sandbox, workspace: Workspace) -> None:
     """`path` is right for arguments, environment and output, at each level; undecodable output is replaced."""
     done = await sandbox.run(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import resource
@@ -45,10 +46,11 @@ def _resource_limits(limits: Limits, running: int) -> Mapping[int, int]:
         resource.RLIMIT_DATA: limits.memory_mb * _MB,
         resource.RLIMIT_AS: 4 * limits.memory_mb * _MB,
         resource.RLIMIT_FSIZE: limits.file_mb * _MB,
-        resource.RLIMIT_CPU: int(limits.timeout * (os.cpu_count() or 1)) + 5,
         resource.RLIMIT_NOFILE: 4096,
         resource.RLIMIT_CORE: 0,
     }
+    if math.isfinite(limits.timeout):
+        found[resource.RLIMIT_CPU] = int(limits.timeout * (os.cpu_count() or 1)) + 5
     if running or _kernel() >= _NAMESPACED_NPROC:
         found[resource.RLIMIT_NPROC] = limits.processes + running
     return found

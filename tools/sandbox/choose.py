@@ -62,7 +62,7 @@ async def choose_sandbox(*, unsafe_local: bool, allow_network: bool = False) -> 
     choice = await _choose(allow_network)
     if choice.sandbox is not None:
         return choice.sandbox
-    if unsafe_local:
+    if unsafe_local and sys.platform == "linux":
         return Local()
     raise SandboxUnavailable(
         f"no sandbox works on this machine, so nothing was run: {choice.report.reason}."
@@ -84,7 +84,8 @@ async def _choose(allow_network: bool) -> _Choice:
 async def _try_all(allow_network: bool) -> _Choice:
     tried: list[str] = []
     if sys.platform != "linux":
-        return _Choice(sandbox=None, report=await _report(None, f"{sys.platform} has no bubblewrap", tried))
+        reason = f"DevFix runs code on Linux (WSL 2 and containers with it), and this is {sys.platform}"
+        return _Choice(sandbox=None, report=await _report(None, reason, tried))
     for program, version in await asyncio.to_thread(_programs):
         sandbox = Bubblewrap(program=program, version=version, allow_network=allow_network)
         found = await self_test(sandbox)

@@ -311,7 +311,10 @@ class Engine(Sandbox):
 
     @asynccontextmanager
     async def _viewed(self, order: Order) -> AsyncIterator[View]:
-        view = await self.view(order)
+        try:
+            view = await self.view(order)
+        except OSError as error:
+            raise SandboxUnavailable(f"no view of the workspace could be made, so nothing was run: {error}") from error
         try:
             yield view
         finally:
@@ -322,6 +325,8 @@ class Engine(Sandbox):
         """Launch; afterwards this process holds no end of the child's streams."""
         try:
             child = await made(self.launch(order, view, streams), undo=Child.dismiss)
+        except OSError as error:
+            raise SandboxUnavailable(f"the sandbox could not be started, so nothing was run: {error}") from error
         finally:
             for stream in {streams.stdin, streams.stdout, streams.stderr}:
                 os.close(stream)

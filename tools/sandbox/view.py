@@ -12,6 +12,7 @@ import os
 import secrets
 import shutil
 import stat
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -153,7 +154,10 @@ def remove_tree(root: Path) -> None:
             else:
                 shutil.rmtree(path, ignore_errors=True)
 
-    shutil.rmtree(root, onerror=retry)
+    if sys.version_info >= (3, 12):
+        shutil.rmtree(root, onexc=retry)
+    else:
+        shutil.rmtree(root, onerror=retry)
 
 
 def disk_usage(root: Path, *, enough: int | None = None) -> int:
