@@ -41,7 +41,7 @@ from state.database import Database
 from state.errors import Fenced, Unserializable
 from state.patience import patiently
 from state.runs import FENCED_SQLSTATE, Runs
-from state.status import standing_of
+from state.status import Standing, standing_of
 
 EPOCH_KEY = "__devfix_epoch"
 """Where the attempt's number travels; the two underscores keep it out of the saved metadata."""
@@ -115,7 +115,8 @@ class FencedSaver(AsyncPostgresSaver):
             row = (thread, namespace, checkpoint["id"], parent, Jsonb(stored), saved_metadata)
             await cursor.execute(self.UPSERT_CHECKPOINTS_SQL, row)
             if epoch is not None and namespace == "":
-                facts = _step_facts(checkpoint, metadata, self._nodes(thread, parent, checkpoint))
+                inside = EPOCH_KEY in where
+                facts = _step_facts(checkpoint, metadata, self._nodes(thread, parent, checkpoint), inside=inside)
                 await cursor.execute(_RECORD_STEP, (thread, epoch, checkpoint["id"], parent, *facts))
             elif epoch is not None:
                 await cursor.execute("SELECT hold_run(%s, %s)", (thread, epoch))
@@ -354,10 +355,12 @@ def _fits_json(value: Any) -> bool:
 
 
 def _step_facts(
-    checkpoint: Checkpoint, metadata: CheckpointMetadata, nodes: Sequence[str]
+    checkpoint: Checkpoint, metadata: CheckpointMetadata, nodes: Sequence[str], *, inside: bool
 ) -> tuple[str, Sequence[str], str, str | None, str | None, float, int]:
     values = checkpoint["channel_values"]
     standing = standing_of(values.get("status"), values.get("reason"))
+    if standing.status == "running" and not inside:  # an edited run is nobody's until somebody goes on with it
+        standing = Standing("queued", "released")
     snapshot = values.get("snapshot")
     return (
         metadata.get("source", "loop"),

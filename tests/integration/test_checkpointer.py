@@ -1,29 +1,223 @@
-"""The fenced saver keeps the public contract, and keeps out whoever does not hold the run."""
+"""The fenced saver keeps the public contract, keeps out whoever does not hold the run, and saves a step whole."""
 
 from __future__ import annotations
 
+import asyncio
+import math
+import random
 from collections.abc import AsyncIterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
 
+import pytest
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.conformance import checkpointer_test, validate
+from langgraph.types import Command, interrupt
 
-from state.checkpointer import FencedSaver
+from scripts.bootstrap import Application
+from state.checkpointer import EPOCH_KEY, FencedSaver
 from state.database import Database
+from state.errors import Fenced, RunBusy, Unserializable
+from state.holder import this_process
 from state.runs import PostgresRuns
+from tests.helpers.app import application_on
+from tests.helpers.graphs import chain, loop, side_by_side
+
+CONFIG: RunnableConfig = {"configurable": {"thread_id": "t"}}
 
 
-def saver_of(database: Database) -> FencedSaver:
-    return FencedSaver(database=database, runs=PostgresRuns(database=database, lease_seconds=5))
+@pytest.fixture
+async def application(database_url: str, tmp_path: Path) -> AsyncIterator[Application]:
+    application = application_on(database_url, tmp_path)
+    await application.services.open()
+    yield application
+    await application.services.close()
+
+
+async def same(state: dict[str, Any]) -> dict[str, Any]:
+    return {}
 
 
 async def test_the_public_conformance_suite_passes_whole(database: Database) -> None:
     """Every base and extended capability, copy_thread and delete_for_runs included."""
+    runs = PostgresRuns(database=database, lease_seconds=5)
 
     @checkpointer_test(name="FencedSaver")
     async def savers() -> AsyncIterator[FencedSaver]:
-        yield saver_of(database)
+        yield FencedSaver(database=database, runs=runs)
 
     report = await validate(savers)
 
-    assert report.passed_all(), {
-        name: result.failures for name, result in report.results.items() if result.failures
+    assert report.passed_all(), {name: each.failures for name, each in report.results.items() if each.failures}
+
+
+async def test_a_save_of_an_attempt_that_was_overtaken_is_refused(application: Application) -> None:
+    """Nothing of it is kept, neither the checkpoint nor a task's writes."""
+    runs = application.services.runs
+    await runs.register("t")
+    claim = await runs.claim("t", this_process())
+    saver = application.saver()
+    stale: RunnableConfig = {
+        "configurable": {"thread_id": "t", "checkpoint_ns": "", "checkpoint_id": "c", EPOCH_KEY: claim.epoch - 1}
     }
+    with pytest.raises(Fenced):
+        await saver.aput(stale, empty_checkpoint(), {"source": "loop", "step": 0}, {})
+    with pytest.raises(Fenced):
+        await saver.aput_writes(stale, [("value", 1)], "task", "~__pregel_push, 0")
+    assert await saver.aget_tuple(CONFIG) is None
+    assert await application.steps.of("t") == []
+
+
+async def test_a_save_from_outside_is_taken_only_while_nobody_holds_the_run(application: Application) -> None:
+    """And it raises the epoch, so whoever held the run before stays out."""
+    started = asyncio.Event()
+
+    async def slow(state: dict[str, Any]) -> dict[str, Any]:
+        started.set()
+        await asyncio.sleep(1)
+        return {"value": 1}
+
+    graph = chain(application, slow=slow)
+    running = asyncio.create_task(graph.ainvoke({"seen": []}, CONFIG))
+    await started.wait()
+    with pytest.raises(RunBusy):
+        await graph.aupdate_state(CONFIG, {"value": 2})
+    await running
+    before = (await application.services.runs.get("t")).epoch
+    await graph.aupdate_state(CONFIG, {"value": 2})
+    after = await application.services.runs.get("t")
+    assert after.epoch > before
+    assert str(after.standing) == "queued: released"
+    assert (await graph.aget_state(CONFIG)).values["value"] == 2
+    numbers = [step.number for step in await application.steps.of("t")]
+    assert numbers == list(range(1, len(numbers) + 1))
+
+
+async def test_b51_b52_b53_text_and_numbers_come_back_through_the_database(application: Application) -> None:
+    """NUL, NaN, infinities and surrogates as plain fields, which LangGraph keeps in a jsonb column."""
+    values: list[Any] = [
+        "a\0b",
+        math.inf,
+        "\ud800",
+        "line\nbreak",
+        "\x7f",
+        "ordinary",
+        3,
+        None,
+        {"k": ["\udcff", math.nan]},
+    ]
+
+    for value in values:
+
+        async def write(state: dict[str, Any], value: Any = value) -> dict[str, Any]:
+            return {"value": value}
+
+        config: RunnableConfig = {"configurable": {"thread_id": repr(value)}}
+        graph = chain(application, write=write, then=same)
+        await graph.ainvoke({"seen": []}, config)
+        assert repr((await graph.aget_state(config)).values["value"]) == repr(value)
+
+
+async def test_b58_what_has_no_form_is_refused_before_the_commit(application: Application) -> None:
+    """The error names the field; the run ends as failed, and what was saved before stays readable."""
+
+    async def bad(state: dict[str, Any]) -> dict[str, Any]:
+        return {"value": {"deep": Fraction(1, 2)}}
+
+    graph = chain(application, good=same, bad=bad)
+    with pytest.raises(Unserializable, match=r"the state's field value .*deep is a value of type fractions.Fraction"):
+        await graph.ainvoke({"seen": [1]}, CONFIG)
+    assert (await graph.aget_state(CONFIG)).next == ("bad",)
+    assert str((await application.services.runs.get("t")).standing) == "failed: internal"
+
+
+async def test_b62_storage_grows_in_a_straight_line(application: Application) -> None:
+    """400 steps of 2 KB take at most four times that, and the second half no more than the first."""
+    noise = random.Random(1)
+
+    async def work(state: dict[str, Any]) -> dict[str, Any]:
+        return {"log": {"append": [{"text": f"{noise.getrandbits(8 * 1000):x}"}]}}
+
+    graph = loop(application, work, times=200)
+    sizes = []
+    for _ in range(2):
+        await graph.ainvoke({"seen": []}, {**CONFIG, "recursion_limit": 1000})
+        async with application.database.transaction() as connection:
+            cursor = await connection.execute(
+                "SELECT (SELECT sum(pg_column_size(c)) FROM checkpoints c) + (SELECT sum(pg_column_size(b)) FROM "
+                "checkpoint_blobs b) + (SELECT sum(pg_column_size(w)) FROM checkpoint_writes w) + "
+                "(SELECT sum(pg_column_size(s)) FROM steps s) AS size"
+            )
+            row = await cursor.fetchone()
+        assert row is not None
+        sizes.append(row["size"])
+    raw = 200 * 2000
+    assert sizes[1] <= 4 * 2 * raw
+    assert sizes[1] - sizes[0] <= 1.2 * sizes[0]
+    assert len((await graph.aget_state(CONFIG)).values["log"]) == 400
+
+
+async def test_b70_a_connection_that_the_server_drops_loses_no_save(application: Application) -> None:
+    """pg_terminate_backend on every connection in mid-run: the save is repeated and the run goes on."""
+
+    async def cut(state: dict[str, Any]) -> dict[str, Any]:
+        async with application.database.transaction() as connection:
+            await connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+        return {"seen": ["cut"]}
+
+    graph = chain(application, a=cut, b=cut, c=cut)
+    await graph.ainvoke({"seen": []}, CONFIG)
+    assert (await graph.aget_state(CONFIG)).values["seen"] == ["cut"] * 3
+    assert str((await application.services.runs.get("t")).standing) == "completed: done"
+
+
+async def test_a_finished_sibling_of_an_interrupted_node_is_not_run_again(application: Application) -> None:
+    """Its writes were held back for the checkpoint that never came; they were saved all the same."""
+    counts = {"quick": 0}
+
+    async def quick(state: dict[str, Any]) -> dict[str, Any]:
+        counts["quick"] += 1
+        return {"seen": ["quick"]}
+
+    async def asks(state: dict[str, Any]) -> dict[str, Any]:
+        await asyncio.sleep(0.02)
+        return {"seen": [interrupt("well?")]}
+
+    graph = side_by_side(application, quick=quick, asks=asks)
+    await graph.ainvoke({"seen": []}, CONFIG)
+    assert str((await application.services.runs.get("t")).standing) == "waiting: approval"
+    await graph.ainvoke(Command(resume="yes"), CONFIG)
+    assert sorted((await graph.aget_state(CONFIG)).values["seen"]) == ["quick", "yes"]
+    assert counts == {"quick": 1}
+
+
+async def test_a_held_back_write_is_saved_while_its_sibling_still_runs(application: Application) -> None:
+    """So that a kill in the meantime does not lose it."""
+
+    async def quick(state: dict[str, Any]) -> dict[str, Any]:
+        return {"seen": ["quick"]}
+
+    async def slow(state: dict[str, Any]) -> dict[str, Any]:
+        await asyncio.sleep(0.5)
+        saved = await graph.checkpointer.aget_tuple(CONFIG)  # type: ignore[union-attr]
+        return {"value": [channel for _, channel, _ in saved.pending_writes]}
+
+    graph = side_by_side(application, quick=quick, slow=slow)
+    await graph.ainvoke({"seen": []}, CONFIG)
+    assert "seen" in (await graph.aget_state(CONFIG)).values["value"]
+
+
+async def test_a_step_and_its_checkpoint_are_one_transaction(application: Application) -> None:
+    """As many steps as checkpoints, each naming its own, whatever kind of save made them."""
+    graph = chain(application, a=same, b=same)
+    await graph.ainvoke({"seen": [1]}, CONFIG)
+    await graph.aupdate_state(CONFIG, {"seen": [2]})
+    saved = [each.config["configurable"]["checkpoint_id"] async for each in graph.checkpointer.alist(CONFIG)]  # type: ignore[union-attr]
+    steps = await application.steps.of("t")
+    assert [step.checkpoint_id for step in reversed(steps)] == saved
+    assert [step.source for step in steps] == ["input", "loop", "loop", "loop", "update"]
