@@ -140,14 +140,15 @@ async def run_git(
         *arguments,
         cwd=cwd,
         env={**_environment(user_settings), **(env or {})},
-        stdin=asyncio.subprocess.PIPE,
+        # No pipe for nothing: uvloop, which the LangGraph server runs on, fails on one whose reader is gone already.
+        stdin=asyncio.subprocess.PIPE if stdin else asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         start_new_session=True,
     )
     try:
         async with asyncio.timeout(timeout):
-            output, error = await process.communicate(stdin)
+            output, error = await process.communicate(stdin or None)
     except TimeoutError as slow:
         raise GitFailed(f"`git {_named(arguments)}` did not end within {timeout:g} s") from slow
     finally:
