@@ -16,19 +16,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tools.sandbox.engine import (
-    Child,
-    Engine,
-    Order,
-    Streams,
-    finish,
-    in_thread,
-    launched,
-    memory_file,
-)
+from tools.sandbox.child import Child, Order, Streams, launched
+from tools.sandbox.engine import Engine
 from tools.sandbox.model import Limits
+from tools.sandbox.pipes import End, memory_file
 from tools.sandbox.processes import descendants, gone
 from tools.sandbox.view import MOUNTED_FOLDERS, View, copy, itself, overlay
+from tools.sandbox.waiting import finish, in_thread
 
 if TYPE_CHECKING:
     from tools.workspace import Workspace
@@ -118,7 +112,7 @@ class Bubblewrap(Engine):
             env={},
             mounts={},
         )
-        nowhere = await asyncio.to_thread(os.open, os.devnull, os.O_RDWR)
+        nowhere = End(await asyncio.to_thread(os.open, os.devnull, os.O_RDWR))
         try:
             streams = Streams(stdin=nowhere, stdout=nowhere, stderr=nowhere)
             child = await self.launch(order, view, streams)
@@ -129,7 +123,7 @@ class Bubblewrap(Engine):
                 await child.dismiss()
             return child.exit_code == 0
         finally:
-            os.close(nowhere)
+            nowhere.close()
             await finish(asyncio.to_thread(view.close))
 
     async def launch(self, order: Order, view: View, streams: Streams) -> Child:
@@ -142,9 +136,9 @@ class Bubblewrap(Engine):
                 *map(str, options),
                 "--",
                 *order.command,
-                stdin=streams.stdin,
-                stdout=streams.stdout,
-                stderr=streams.stderr,
+                stdin=streams.stdin.descriptor,
+                stdout=streams.stdout.descriptor,
+                stderr=streams.stderr.descriptor,
                 env={},
                 cwd="/",
                 pass_fds=(*profile.descriptors, status, go),

@@ -7,19 +7,17 @@ the clock, the watch, and the order in which things end, also when the caller is
 from __future__ import annotations
 
 import asyncio
-import json
-import os
 import time
-from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from abc import abstractmethod
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from state.errors import SandboxUnavailable
-from tools.sandbox import bounds
 from tools.sandbox.capture import Capture
+from tools.sandbox.child import GRACE, Child, Order, Streams, not_started
 from tools.sandbox.model import (
     NO_MOUNTS,
     NOTHING,
@@ -29,186 +27,13 @@ from tools.sandbox.model import (
     Sandbox,
     SandboxProcess,
 )
+from tools.sandbox.pipes import LINE_LIMIT, given, reading, writing
+from tools.sandbox.waiting import finish, made
 from tools.sandbox.watch import exceeded
 
 if TYPE_CHECKING:
     from tools.sandbox.view import View
     from tools.workspace import Workspace
-
-T = TypeVar("T")
-
-_LINE_LIMIT = 64 * 1024 * 1024
-"""Bytes; one line of a long-lived child's answer."""
-_SETUP_SECONDS = 30.0
-_GRACE = 2.0
-"""Seconds that the last output may take after the tree is dead."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Order:
-    """One command, as it was asked for."""
-
-    command: tuple[str, ...]
-    workspace: Workspace
-    limits: Limits
-    env: Mapping[str, str]
-    mounts: Mapping[Path, Path]
-    keep: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class Streams:
-    """The child's three file descriptors; the launcher does not close them."""
-
-    stdin: int
-    stdout: int
-    stderr: int
-
-
-class Child(ABC):
-    """A launched child and the pipe on which its launcher tells the first process and the exit code."""
-
-    def __init__(
-        self,
-        process: asyncio.subprocess.Process,
-        status: asyncio.StreamReader,
-        transport: asyncio.ReadTransport,
-    ) -> None:
-        self.process = process
-        self._status = status
-        self._transport = transport
-        self._group: Path | None = None
-        self._ending: asyncio.Future[None] | None = None
-        self.leader: int | None = None
-        """The first process of the tree, as the host sees it."""
-        self.exit_code: int | None = None
-        """None until it has ended by itself after a set-up that worked."""
-
-    async def introduced(self) -> None:
-        """Wait for the first process's number. Without one, the set-up failed."""
-        try:
-            line = await asyncio.wait_for(self._status.readline(), _SETUP_SECONDS)
-        except TimeoutError as error:
-            sentence = f"the sandbox did not start within {_SETUP_SECONDS:g} s, so nothing was run"
-            raise SandboxUnavailable(sentence) from error
-        if line:
-            self.leader = json.loads(line)["child-pid"]
-
-    async def ended(self) -> None:
-        """Wait until the launcher has ended."""
-        await self.process.wait()
-
-    async def report(self) -> None:
-        """Read the exit code that the launcher left, when there is one."""
-        with suppress(TimeoutError):
-            rest = await asyncio.wait_for(self._status.read(), _GRACE)
-            said = {key: value for line in rest.splitlines() for key, value in json.loads(line).items()}
-            self.exit_code = None if "not-started" in said else said.get("exit-code")
-
-    def bind(self, limits: Limits) -> None:
-        """Set what the kernel holds by itself, while the first process waits."""
-        if self.leader is not None:
-            self._group = bounds.bind(self.leader, limits, running=self.running())
-
-    def running(self) -> int:
-        """What this user runs besides, where that counts."""
-        return 0
-
-    async def end(self) -> None:
-        """Kill the whole tree and return when it is gone; nothing happens when it already is."""
-        if self._ending is None:
-            self._ending = asyncio.ensure_future(self._end())
-        await asyncio.shield(self._ending)
-
-    async def dismiss(self) -> None:
-        """End the tree and give back what was held for it."""
-        await self.end()
-        self._transport.close()
-        await asyncio.to_thread(bounds.release, self._group)
-
-    @abstractmethod
-    async def _end(self) -> None: ...
-
-    @abstractmethod
-    def members(self) -> Iterator[int]:
-        """The processes of the tree, as far as they are looked for."""
-
-
-C = TypeVar("C", bound=Child)
-
-
-class Spawn(Protocol):
-    """Starts a launcher that tells its first process on `status`, then waits for a byte on `go`."""
-
-    def __call__(self, *, status: int, go: int) -> Coroutine[Any, Any, asyncio.subprocess.Process]: ...
-
-
-async def launched(spawn: Spawn, kind: type[C], limits: Limits) -> C:
-    """Spawn, wait for the first process, set its limits, let it go. Raises what `spawn` raises."""
-    (status_here, status_there), (go_there, go_here) = os.pipe(), os.pipe()
-    try:
-        process = await spawn(status=status_there, go=go_there)
-    except BaseException:
-        os.close(status_here)
-        os.close(go_here)
-        raise
-    finally:
-        os.close(status_there)
-        os.close(go_there)
-    child = kind(process, *await read_pipe(status_here))
-    try:
-        await child.introduced()
-        await asyncio.to_thread(_let_go, child, limits, go_here)
-    except BaseException:
-        await finish(child.dismiss())
-        raise
-    finally:
-        os.close(go_here)
-    return child
-
-
-def _let_go(child: Child, limits: Limits, go: int) -> None:
-    child.bind(limits)
-    with suppress(BrokenPipeError):
-        os.write(go, b"\n")
-
-
-async def finish(work: Coroutine[Any, Any, T]) -> T:
-    """Await `work` to its end even when the caller is cancelled meanwhile; the cancellation follows then."""
-    task = asyncio.ensure_future(work)
-    cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError as error:
-            if task.cancelled():
-                raise
-            cancelled = error
-    if cancelled is not None:
-        task.exception()
-        raise cancelled
-    return task.result()
-
-
-async def made(work: Coroutine[Any, Any, T], *, undo: Callable[[T], Coroutine[Any, Any, None]]) -> T:
-    """Make a thing that has to be given back; when the caller is cancelled meanwhile, it is made and undone."""
-    task = asyncio.ensure_future(work)
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await finish(_undone(task, undo))
-        raise
-
-
-async def _undone(task: asyncio.Future[T], undo: Callable[[T], Coroutine[Any, Any, None]]) -> None:
-    await asyncio.wait({task})
-    if not task.cancelled() and task.exception() is None:
-        await undo(task.result())
-
-
-async def in_thread(make: Callable[[], T], *, undo: Callable[[T], None]) -> T:
-    """`made`, for what blocks."""
-    return await made(asyncio.to_thread(make), undo=lambda thing: asyncio.to_thread(undo, thing))
 
 
 @dataclass
@@ -270,15 +95,19 @@ class Engine(Sandbox):
         mounts: Mapping[Path, Path] = NO_MOUNTS,
     ) -> Completed:
         order = _order(command, workspace=workspace, limits=limits, env=env, mounts=mounts, keep=keep)
-        async with self._viewed(order) as view, _input(stdin) as given, _reading() as (reader, output):
-            async with self._guarded(order, view, Streams(stdin=given, stdout=output, stderr=output)) as guard:
-                capture = Capture(limits.output_bytes)
-                drain = asyncio.ensure_future(_drain(reader, capture))
-                try:
-                    await guard.hold()
-                    await asyncio.wait({drain}, timeout=_GRACE)
-                finally:
-                    drain.cancel()
+        async with (
+            self._viewed(order) as view,
+            given(stdin) as source,
+            reading() as (reader, output),
+            self._guarded(order, view, Streams(stdin=source, stdout=output, stderr=output)) as guard,
+        ):
+            capture = Capture(limits.output_bytes)
+            drain = asyncio.ensure_future(_drain(reader, capture))
+            try:
+                await guard.hold()
+                await asyncio.wait({drain}, timeout=GRACE)
+            finally:
+                drain.cancel()
             return _completed(guard, self.translated(capture.data, order, view), truncated=capture.truncated)
 
     @asynccontextmanager
@@ -294,10 +123,10 @@ class Engine(Sandbox):
         order = _order(command, workspace=workspace, limits=limits, env=env, mounts=mounts)
         async with (
             self._viewed(order) as view,
-            _writing() as (given, writer),
-            _reading() as (answers, stdout),
-            _reading() as (complaints, stderr),
-            self._guarded(order, view, Streams(stdin=given, stdout=stdout, stderr=stderr)) as guard,
+            writing() as (questions, writer),
+            reading() as (answers, stdout),
+            reading() as (complaints, stderr),
+            self._guarded(order, view, Streams(stdin=questions, stdout=stdout, stderr=stderr)) as guard,
         ):
             capture = Capture(limits.output_bytes)
             drain = asyncio.ensure_future(_drain(complaints, capture))
@@ -328,8 +157,7 @@ class Engine(Sandbox):
         except OSError as error:
             raise SandboxUnavailable(f"the sandbox could not be started, so nothing was run: {error}") from error
         finally:
-            for stream in {streams.stdin, streams.stdout, streams.stderr}:
-                os.close(stream)
+            streams.close()
         try:
             yield _Guard(child, view, order.limits)
         finally:
@@ -356,34 +184,6 @@ def _completed(guard: _Guard, output: bytes, *, truncated: bool) -> Completed:
     )
 
 
-def not_started(complaint: str, code: int | None) -> tuple[int | None, str]:
-    """Why the launcher ended without an exit code: the command is not there, or the set-up failed.
-
-    Raises:
-        SandboxUnavailable: it was the set-up.
-    """
-    last = complaint.strip().rpartition("\n")[2]
-    if last.startswith("bwrap: execvp "):
-        return 127, f"the command can't be started: {last.removeprefix('bwrap: execvp ')}"
-    if code == 127:
-        return 127, f"the command can't be started: {last}"
-    if last.startswith("bwrap: "):
-        raise SandboxUnavailable(f"the sandbox could not be set up, so nothing was run: {last}{hint(last)}")
-    return None, f"the sandbox was ended from outside (exit code {code})"
-
-
-def hint(complaint: str) -> str:
-    """What to do about the ways in which a system usually refuses a sandbox."""
-    if "uid map" in complaint or "RTM_NEWADDR" in complaint:
-        return (
-            " (Ubuntu's AppArmor denies user namespaces to unknown programs: install the package"
-            " bubblewrap together with an AppArmor profile that allows it `userns`)"
-        )
-    if "namespace" in complaint:
-        return " (user namespaces are switched off here, or this is a container that denies them)"
-    return ""
-
-
 class _Channel(NamedTuple):
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
@@ -408,13 +208,13 @@ class _LongLived(SandboxProcess):
         try:
             line = await asyncio.wait_for(self.channel.reader.readline(), timeout)
         except ValueError as error:
-            raise ProcessEnded(f"the child wrote a line of more than {_LINE_LIMIT:,} bytes") from error
+            raise ProcessEnded(f"the child wrote a line of more than {LINE_LIMIT:,} bytes") from error
         if not line.endswith(b"\n"):
             raise await self._ended()
         return self.channel.translate(line[:-1])
 
     async def _ended(self) -> ProcessEnded:
-        await asyncio.wait({self.hold}, timeout=_GRACE)
+        await asyncio.wait({self.hold}, timeout=GRACE)
         code = self.guard.child.exit_code
         if self.guard.reason is not None:
             return ProcessEnded(self.guard.reason)
@@ -440,57 +240,8 @@ async def _drain(reader: asyncio.StreamReader, capture: Capture) -> None:
 async def _settled(child: Child, hold: asyncio.Future[None], drain: asyncio.Future[None]) -> None:
     """Wait until nothing is left of a child whose guard was called off, and raise what its tasks met with."""
     await child.end()
-    await asyncio.wait({hold, drain}, timeout=_GRACE)
+    await asyncio.wait({hold, drain}, timeout=GRACE)
     drain.cancel()
     for result in await asyncio.gather(hold, drain, return_exceptions=True):
         if isinstance(result, Exception):
             raise result
-
-
-@asynccontextmanager
-async def _reading() -> AsyncIterator[tuple[asyncio.StreamReader, int]]:
-    """A reader here, and the end that the child writes to."""
-    here, there = os.pipe()
-    reader, transport = await read_pipe(here)
-    try:
-        yield reader, there
-    finally:
-        transport.close()
-
-
-async def read_pipe(descriptor: int) -> tuple[asyncio.StreamReader, asyncio.ReadTransport]:
-    """Read a pipe without blocking; the transport owns the descriptor."""
-    loop = asyncio.get_running_loop()
-    reader = asyncio.StreamReader(limit=_LINE_LIMIT)
-    protocol = asyncio.StreamReaderProtocol(reader)
-    transport, _ = await loop.connect_read_pipe(lambda: protocol, os.fdopen(descriptor, "rb", 0))
-    return reader, transport
-
-
-@asynccontextmanager
-async def _writing() -> AsyncIterator[tuple[int, asyncio.StreamWriter]]:
-    """The end that the child reads from, and a writer here."""
-    there, here = os.pipe()
-    loop = asyncio.get_running_loop()
-    protocol = asyncio.StreamReaderProtocol(asyncio.StreamReader())
-    transport, _ = await loop.connect_write_pipe(lambda: protocol, os.fdopen(here, "wb", 0))
-    try:
-        yield there, asyncio.StreamWriter(transport, protocol, None, loop)
-    finally:
-        if not transport.is_closing():
-            transport.abort()
-
-
-@asynccontextmanager
-async def _input(data: bytes) -> AsyncIterator[int]:
-    """The child's stdin as a file, so that it may read it or not."""
-    yield await asyncio.to_thread(memory_file, data)
-
-
-def memory_file(data: bytes) -> int:
-    """A descriptor that reads `data` from its beginning."""
-    descriptor = os.memfd_create("devfix", os.MFD_CLOEXEC)
-    with os.fdopen(os.dup(descriptor), "wb") as file:
-        file.write(data)
-    os.lseek(descriptor, 0, os.SEEK_SET)
-    return descriptor

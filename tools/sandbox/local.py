@@ -19,9 +19,11 @@ from typing import TYPE_CHECKING
 
 from tools.sandbox import bounds
 from tools.sandbox.bubblewrap import PATH
-from tools.sandbox.engine import Child, Engine, Order, Streams, in_thread, launched
+from tools.sandbox.child import Child, Order, Streams, launched
+from tools.sandbox.engine import Engine
 from tools.sandbox.processes import descendants, exterminate
 from tools.sandbox.view import View, copy, itself
+from tools.sandbox.waiting import in_thread
 from tools.workspace import DEPENDENCY_FOLDERS
 
 if TYPE_CHECKING:
@@ -63,9 +65,9 @@ class Local(Engine):
                 sys.executable,
                 *("-I", "-S", _SUPERVISOR, str(status), str(go), str(os.getpid())),
                 *(_moved(argument, order, view) for argument in order.command),
-                stdin=streams.stdin,
-                stdout=streams.stdout,
-                stderr=streams.stderr,
+                stdin=streams.stdin.descriptor,
+                stdout=streams.stdout.descriptor,
+                stderr=streams.stderr.descriptor,
                 env=env,
                 cwd=view.lower,
                 pass_fds=(status, go),

@@ -15,7 +15,7 @@ from tools.sandbox.processes import own_memory
 from tools.sandbox.view import disk_usage
 
 if TYPE_CHECKING:
-    from tools.sandbox.engine import Child
+    from tools.sandbox.child import Child
     from tools.sandbox.model import Limits
     from tools.sandbox.view import View
 
