@@ -49,6 +49,12 @@ async def count(name: str, *, context: ToolContext) -> str:
     return f"counted {name}"
 
 
+@tool(kind="read")
+async def fetch(kilobytes: int, *, context: ToolContext) -> ToolResult:
+    """Fetch something large, always the same."""
+    return ToolResult(content="0123456789abcdef" * 64 * kilobytes, facts={"raw": "fedcba9876543210" * 64 * kilobytes})
+
+
 @tool(kind="workspace")
 async def note(path: str, text: str, *, context: ToolContext) -> str:
     """Write a note into the workspace."""
@@ -119,7 +125,7 @@ class NotesRules:
 NOTES = Job(
     name="notes",
     rules=NotesRules(),
-    toolbox=Toolbox.of([look, count, note, post]),
+    toolbox=Toolbox.of([look, count, fetch, note, post]),
     work=NotesWork,
     default_model="search-repair",
 )

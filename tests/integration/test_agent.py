@@ -210,6 +210,21 @@ async def test_b30_a_failing_sibling_loses_nothing(driver: Driver) -> None:
     assert (driver.folder / "count-good").read_text() == "x"
 
 
+async def test_b63_large_outputs_are_stored_once_and_referenced(driver: Driver) -> None:
+    """A 1 MB result read ten times: the checkpoints stay small, and the whole output can be had by its hash."""
+    await driver.start([*[calls(("fetch", {"kilobytes": 1024}))] * 10, calls(POST_ADA)])
+    results = [record for record in (await driver.state())["messages"] if record["type"] == "tool"]
+    assert len(results) == 10
+    digest = results[0]["artifact"]["content_artifact"]
+    assert len(await driver.services.artifacts.get(digest)) == 1024 * 1024
+    assert digest in results[0]["content"]
+    async with driver.application.database.transaction() as connection:
+        cursor = await connection.execute("SELECT sum(length(blob)) AS size FROM checkpoint_writes")
+        row = await cursor.fetchone()
+    assert row is not None
+    assert row["size"] < 1024 * 1024
+
+
 async def test_b74_a_second_process_is_refused_while_the_first_lives(driver: Driver, database_url: str) -> None:
     """RunBusy names the holder; the first one's steps are kept."""
     second = await another(driver, database_url)
