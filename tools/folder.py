@@ -61,17 +61,17 @@ class OpenFolder:
                 yield from self.below(f"{path}/{name}")
 
     def read_only(self, path: str) -> str | None:
-        """What keeps the path from being replaced, if anything; None where nothing is known to.
+        """What keeps this process from replacing the path, if anything; None where nothing is known to.
 
-        Permission bits count for root as well: it could write anywhere, but they say what the owner wants.
+        What counts is what the process may do, not the bits: root may write into a copy of a read-only tree.
         """
         with self.nearest(path) as (parent, rest):
             folder = "/".join(path.split("/")[: -len(rest)]) or "the folder itself"
-            if not os.access(".", os.W_OK | os.X_OK, dir_fd=parent) or not os.fstat(parent).st_mode & 0o222:
+            if not os.access(".", os.W_OK | os.X_OK, dir_fd=parent, effective_ids=True):
                 return folder
             with suppress(FileNotFoundError):
                 status = os.stat(rest[0], dir_fd=parent, follow_symlinks=False)
-                writable = status.st_mode & 0o222 and os.access(rest[0], os.W_OK, dir_fd=parent)
+                writable = os.access(rest[0], os.W_OK, dir_fd=parent, effective_ids=True)
                 if stat.S_ISREG(status.st_mode) and not writable:
                     return path
         return None

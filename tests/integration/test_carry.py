@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -39,6 +43,24 @@ def root(tmp_path: Path) -> Path:
 @pytest.fixture
 def journal(tmp_path: Path) -> Journal:
     return Journal(tmp_path / "home", "run:call")
+
+
+@contextmanager
+def ordinary_users_folder() -> Iterator[Path]:
+    """A folder, and the rights of somebody who is not root."""
+    base = Path(tempfile.mkdtemp())
+    if os.getuid() == 0:
+        os.chown(base, 65534, 65534)
+        os.seteuid(65534)
+    try:
+        yield base
+    finally:
+        if os.getuid() == 0:
+            os.seteuid(0)
+        for folder in base.rglob("*"):
+            if folder.is_dir():
+                folder.chmod(0o755)
+        shutil.rmtree(base)
 
 
 def left_behind(journal: Journal) -> list[str]:
@@ -178,18 +200,21 @@ def test_no_link_leads_outside(root: Path, tmp_path: Path, journal: Journal, whe
 
 
 @pytest.mark.parametrize("what", ["src/a.py", "src"])
-def test_read_only_is_refused_before_anything_is_written(root: Path, journal: Journal, what: str) -> None:
-    """Also for root, who could write: the permission says what the owner wants."""
-    (root / "first.py").write_bytes(b"base")
-    (root / "src").mkdir()
-    (root / "src" / "a.py").write_bytes(b"base")
-    (root / what).chmod(0o555)
+def test_read_only_is_refused_before_anything_is_written(what: str) -> None:
+    """Whoever may not write is told so first; root may, and its copy of a read-only tree is repaired."""
+    with ordinary_users_folder() as base:
+        root, journal = base / "root", Journal(base / "home", "run:call")
+        (root / "src").mkdir(parents=True)
+        (root / "first.py").write_bytes(b"base")
+        (root / "src" / "a.py").write_bytes(b"base")
+        (root / what).chmod(0o555)
+        _refuses(root, journal, what)
+
+
+def _refuses(root: Path, journal: Journal, what: str) -> None:
     changes = FolderChanges([change("first.py", b"base", b"new"), change("src/a.py", b"base", b"new")])
-    try:
-        with pytest.raises(EffectRefused, match=f"{what} is read-only"):
-            apply_changes(root, changes, journal=journal)
-    finally:
-        (root / what).chmod(0o755)
+    with pytest.raises(EffectRefused, match=f"{what} is read-only"):
+        apply_changes(root, changes, journal=journal)
     assert (root / "first.py").read_bytes() == b"base"
     assert left_behind(journal) == []
 
