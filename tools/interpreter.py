@@ -196,8 +196,8 @@ def _holds_more(prefix: Path, repository: Path) -> bool:
 
 
 def _pieces(program: Path, prefix: Path) -> Iterator[Path]:
-    yield program
-    for pattern in ("lib/python3*", "lib64/python3*", "lib/libpython3*"):
+    yield prefix / "bin" if (prefix / "pyvenv.cfg").is_file() else program
+    for pattern in ("pyvenv.cfg", "lib/python3*", "lib64/python3*", "lib/libpython3*"):
         yield from prefix.glob(pattern)
 
 

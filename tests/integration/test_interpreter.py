@@ -288,6 +288,20 @@ async def test_nothing_private_is_mounted(
     assert {home / "bin" / "python3.11", home / "lib" / "python3.11"} <= set(interpreter.mounts)
 
 
+async def test_an_environment_around_the_repository_works_and_stays_private(
+    sandbox: Sandbox, workspace: Workspace, cache: Path
+) -> None:
+    """`python -m venv .` one folder above the code: it is used, and what lies beside it is not shown."""
+    around = workspace.repository.parent
+    make_venv(around, package__pth=f"{workspace.repository / 'src'}\n")
+    (around / "private").write_text("private")
+    interpreter = await found(workspace, cache, VIRTUAL_ENV=str(around))
+    done = await run(sandbox, workspace, interpreter, "python", "-m", "pytest", "-q")
+    assert "3 passed" in done.output, done.output
+    done = await run(sandbox, workspace, interpreter, "cat", str(around / "private"))
+    assert (done.exit_code == 0) is (sandbox.level == 1)
+
+
 async def test_two_processes_can_make_the_cache_at_once(workspace: Workspace, tmp_path: Path) -> None:
     """Each folder is made whole or not at all, and nothing half-made is left."""
     both = await asyncio.gather(*(found(workspace, tmp_path / "cache") for _ in range(4)))

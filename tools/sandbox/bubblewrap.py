@@ -35,7 +35,7 @@ _SYSTEM = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 _STORES = ("/nix/store", "/gnu/store")
 _ETC = (
     *("alternatives", "ca-certificates", "ca-certificates.conf", "crypto-policies", "debian_version"),
-    *("fonts", "gai.conf", "host.conf", "java-17-openjdk", "java-21-openjdk", "ld.so.cache", "ld.so.conf"),
+    *("fonts", "gai.conf", "host.conf", "java-*", "ld.so.cache", "ld.so.conf"),
     *("ld.so.conf.d", "locale.alias", "locale.conf", "localtime", "lsb-release", "magic", "mime.types"),
     *("nsswitch.conf", "os-release", "pki/ca-trust", "pki/tls/cert.pem", "pki/tls/certs"),
     *("pki/tls/openssl.cnf", "protocols", "redhat-release", "rpc", "services", "ssl/cert.pem"),
@@ -216,8 +216,7 @@ def _add_system(profile: _Profile) -> None:
 def _add_etc(profile: _Profile, *, allow_network: bool) -> None:
     profile.add_file(_PASSWD, "/etc/passwd")
     profile.add_file(_GROUP, "/etc/group")
-    for name in _ETC:
-        place = Path("/etc", name)
+    for place in (place for name in _ETC for place in sorted(Path("/etc").glob(name))):
         if place.is_symlink() and not place.parent.is_symlink() and _visible(place):
             profile.add("--symlink", os.readlink(place), place)
         elif place.exists():
