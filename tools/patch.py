@@ -8,6 +8,7 @@ before.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,7 +62,8 @@ async def check_patch_options(repository: Path, *, commit: bool, patch_out: str 
     """Whether the patch could be delivered as asked, before any work begins.
 
     Raises:
-        BadRepository: `commit` without git, in a folder that is no git repository, or before its first commit.
+        BadRepository: `commit` without git, in a folder that is no git repository, or before its first commit; a
+            folder that may not be written, and no other way to deliver the patch.
         Refused: `patch_out` can't be written.
     """
     if commit:
@@ -73,6 +75,10 @@ async def check_patch_options(repository: Path, *, commit: bool, patch_out: str 
             raise BadRepository(f"--commit needs a first commit to build on, and {repository} has none yet")
     if patch_out is not None:
         await asyncio.to_thread(check_patch_file, Path(patch_out))
+    if not commit and patch_out is None and not os.access(repository, os.W_OK | os.X_OK):
+        raise BadRepository(
+            f"{repository} is read-only, so a patch could not be applied there; use --patch-out FILE to get it as a file"
+        )
 
 
 async def unified_diff(snapshots: Snapshots, old: str, new: str) -> str:
