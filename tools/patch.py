@@ -77,7 +77,7 @@ async def check_patch_options(repository: Path, *, commit: bool, patch_out: str 
         await asyncio.to_thread(check_patch_file, Path(patch_out))
     if not commit and patch_out is None and not os.access(repository, os.W_OK | os.X_OK):
         raise BadRepository(
-            f"{repository} is read-only, so a patch could not be applied there; use --patch-out FILE to get it as a file"
+            f"{repository} is read-only, so no patch could be applied there; use --patch-out FILE to get it as a file"
         )
 
 
