@@ -103,11 +103,11 @@ async def _restore_threads() -> None:
     same: a thread that is created anew under the run's id shows its state and its open questions again.
     """
     try:
-        client = get_client()
-        await _until_up(client)
-        for run in await application().services.runs.newest(RESTORED_RUNS):
-            if run.status not in TERMINAL:
-                await _restore(client, run)
+        async with get_client() as client:
+            await _until_up(client)
+            for run in await application().services.runs.newest(RESTORED_RUNS):
+                if run.status not in TERMINAL:
+                    await _restore(client, run)
     except (DevfixError, HTTPError) as error:
         _log.warning("threads of waiting runs were not brought back: %s; each can be created under its run's id", error)
 
