@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
 
 from graph.durable import RESUME_KEY, DurableGraph
-from scripts.asking import Later, ask
+from scripts.asking import Later, ask, show_question
 from scripts.bootstrap import Application
 from scripts.cli.output import say
 from scripts.display import display_for
@@ -63,6 +63,7 @@ class Drive:
             return False
         for row in await self._questions(run):
             if self._yes and row.question.kind == "call":
+                await self._show(run, row)
                 await self._decide(row, Decision(type="approve"), by="--yes")
             elif not self._asks or not await self._ask(run, row):
                 return False
@@ -118,14 +119,18 @@ class Drive:
     async def _questions(self, run: Run) -> Sequence[Approval]:
         return await open_questions(self.application, run, await newest(self.application, run))
 
+    async def _show(self, run: Run, row: Approval) -> None:
+        """What is approved without a question is shown all the same."""
+        facts = await facts_of(self.application, run)
+        for pending in _of(facts, row):
+            show_question(facts, pending)
+
     async def _ask(self, run: Run, row: Approval) -> bool:
         """Put one question at the terminal; whether it has an answer now, by whomever."""
         facts = await facts_of(self.application, run)
-        pending = next((each for each in facts["pending"] if each["call_id"] == row.question.call_id), None)
-        if pending is None:
-            return True
         try:
-            await self._decide(row, ask(facts, pending), by=person())
+            for pending in _of(facts, row):
+                await self._decide(row, ask(facts, pending), by=person())
         except Later as later:
             self._interrupted = later.interrupted
             return False
@@ -138,3 +143,8 @@ class Drive:
             say(f"devfix: {known}")
             return
         say(f"{decision.type}: {row.question.tool} ({row.question.call_id}), by {by}")
+
+
+def _of(facts: Mapping[str, Any], row: Approval) -> Sequence[Mapping[str, Any]]:
+    """The question as it is shown; nothing when somebody has answered it meanwhile."""
+    return [each for each in facts["pending"] if each["call_id"] == row.question.call_id]

@@ -27,10 +27,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    sys.exit(_guarded(arguments))
+    sys.exit(guarded(arguments))
 
 
-def _guarded(arguments: Sequence[str] | None) -> int:
+def guarded(arguments: Sequence[str] | None) -> int:
+    """Run one command; its exit code. Raises nothing but what nobody foresaw."""
     try:
         code = _run(arguments)
         sys.stdout.flush()

@@ -13,9 +13,12 @@ import sys
 import termios
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout, suppress
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any
+
+from scripts.cli.main import guarded
 
 PROGRAM = [sys.executable, "-c", "from scripts.cli import main; main()"]
 SECONDS = 60.0
@@ -83,6 +86,13 @@ class Cli:
         )
         return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
 
+    def here(self, *arguments: object) -> Ended:
+        """Run a command in this process: for what needs none of its own, at a tenth of the price."""
+        out, err = _captured(), _captured()
+        with _environment(self.environment), chdir(self.folder), redirect_stdout(out), redirect_stderr(err):
+            code = guarded([str(each) for each in arguments])
+        return Ended(code, _text(out), _text(err))
+
     @contextmanager
     def running(self, *arguments: object) -> Iterator[Running]:
         """A command under way; killed at the end if it still runs."""
@@ -107,7 +117,9 @@ class Cli:
         if pid == 0:
             try:
                 os.chdir(self.folder)
-                os.execve(PROGRAM[0], [*PROGRAM, *map(str, arguments)], {**self.environment, **environment})
+                os.execve(  # noqa: S606 - a program and its arguments, no shell's line
+                    PROGRAM[0], [*PROGRAM, *map(str, arguments)], {**self.environment, **environment}
+                )
             finally:
                 os._exit(127)
         terminal = Terminal(pid, descriptor)
@@ -217,32 +229,36 @@ class Terminal:
         return bool(data)
 
 
+@contextmanager
+def _environment(environment: Mapping[str, str]) -> Iterator[None]:
+    former = dict(os.environ)
+    os.environ.clear()
+    os.environ.update(environment)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(former)
+
+
+def _captured() -> TextIOWrapper:
+    return TextIOWrapper(BytesIO(), encoding="utf-8", errors="backslashreplace", write_through=True)
+
+
+def _text(stream: TextIOWrapper) -> str:
+    assert isinstance(stream.buffer, BytesIO)
+    return stream.buffer.getvalue().decode()
+
+
 def _bare(text: str) -> str:
     """Without colours and cursor movements."""
     return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text)
 
 
-FIELDS: frozenset[str] = frozenset(
-    [
-        "run_id",
-        "status",
-        "reason",
-        "goal",
-        "step",
-        "plan",
-        "attempts",
-        "cost_usd",
-        "tokens",
-        "epoch",
-        "parent",
-        "branched_at",
-        "sandbox_level",
-        "workspace",
-        "report",
-        "created_at",
-        "updated_at",
-    ]
-)
+FIELDS = {
+    *("run_id", "status", "reason", "goal", "step", "plan", "attempts", "cost_usd", "tokens", "epoch", "parent"),
+    *("branched_at", "sandbox_level", "workspace", "report", "created_at", "updated_at"),
+}
 """What every command that shows a run prints at least."""
 
 
