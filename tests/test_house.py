@@ -118,3 +118,38 @@ def test_nothing_names_a_registry_or_a_machine() -> None:
         if path.is_file() and path.suffix in {".py", ".md", ".toml", ".txt", ".json", ".sql", ".sh", ""}:
             text = path.read_text(errors="replace")
             assert not [host for host in hosts if host in text], name
+
+
+README = (ROOT / "README.md").read_text()
+
+
+def test_the_readmes_picture_is_the_graph() -> None:
+    """Drawn by LangGraph itself."""
+    from graph.agent import build_agent
+    from scripts.bootstrap import build
+    from state.settings import Settings
+
+    drawn = build_agent(build(Settings(), label="test").services).get_graph().draw_mermaid(with_styles=False)
+    assert drawn.strip() in README
+
+
+def test_the_readmes_failure_table_is_the_policy() -> None:
+    """Row by row, in order."""
+    from graph.policy import POLICY
+
+    rows = [f"| {kind} | {row.decision} | {row.limit} | {row.standing or row.then} |" for kind, row in POLICY.items()]
+    assert "\n".join(rows) in README
+
+
+def test_the_readmes_statuses_are_the_closed_list() -> None:
+    """Each with its reasons."""
+    from state.status import REASONS
+
+    rows = [f"| {status} | {', '.join(filter(None, reasons)) or '\u2013'} |" for status, reasons in REASONS.items()]
+    assert "\n".join(rows) in README
+
+
+def test_the_readme_names_files_that_exist() -> None:
+    """The symptom table leads somewhere."""
+    for name in re.findall(r"`((?:scripts|graph|tools|state|tests)/[\w/.]*)`", README):
+        assert (ROOT / name).exists(), name
