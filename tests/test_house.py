@@ -121,6 +121,7 @@ def test_nothing_names_a_registry_or_a_machine() -> None:
 
 
 README = (ROOT / "README.md").read_text()
+NONE = "\N{EN DASH}"
 
 
 def test_the_readmes_picture_is_the_graph() -> None:
@@ -145,7 +146,7 @@ def test_the_readmes_statuses_are_the_closed_list() -> None:
     """Each with its reasons."""
     from state.status import REASONS
 
-    rows = [f"| {status} | {', '.join(filter(None, reasons)) or '\u2013'} |" for status, reasons in REASONS.items()]
+    rows = [f"| {status} | {', '.join(filter(None, reasons)) or NONE} |" for status, reasons in REASONS.items()]
     assert "\n".join(rows) in README
 
 
