@@ -85,7 +85,7 @@ for module in {plain!r}: importlib.import_module(module)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_no_wrapper_swallows_the_control_flow_of_a_question() -> None:
+def test_b11_b12_no_wrapper_swallows_the_control_flow_of_a_question() -> None:
     """B11, B12: whoever catches everything around a tool or a node lets LangGraph's interrupts pass first."""
     for path in sources("graph", "tools"):
         if "tools/runner" in str(path):
