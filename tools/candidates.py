@@ -83,10 +83,10 @@ async def _evaluated(
     async with waiting_tests(context) as tests:
         limit = SURVEY_SECONDS
         if not tests.warm:
-            survey = tests.surveyed or await tests.survey(select=None, limit=SURVEY_SECONDS, trace=False)
+            survey = tests.surveyed or await tests.survey(limit=SURVEY_SECONDS)
             limit = max(2.0, 5 * survey["duration"])
         elif tests.surveyed is None:
-            await tests.survey(select=None, limit=SURVEY_SECONDS, trace=False)
+            await tests.survey(limit=SURVEY_SECONDS)
         return await tests.evaluate(splices, first=list(select), limit=limit, seconds=BATCH_SECONDS, patience=patience)
 
 

@@ -98,11 +98,22 @@ class WaitingTests:
         self.hello = hello
         self.surveyed: Event | None = None
 
-    async def survey(self, *, select: Sequence[str] | None, limit: float, trace: bool) -> Event:
-        """Run the tests, each within `limit` seconds of processor time. Raises CommandLost."""
-        await self._command.ask({"op": "survey", "select": select, "limit": limit, "trace": trace})
-        self.surveyed = await self._event()
+    async def survey(self, *, select: Sequence[str] | None = None, limit: float, trace: bool = False) -> Event:
+        """Run the tests, each within `limit` seconds of processor time: what candidates are measured against.
+
+        Raises:
+            CommandLost: the tests were stopped from outside.
+        """
+        self.surveyed = await self._survey(select=select, limit=limit, trace=trace, keep=True)
         return self.surveyed
+
+    async def look(self, test: str, *, limit: float) -> Event:
+        """Run one test, which changes nothing of what candidates are measured against. Raises CommandLost."""
+        return await self._survey(select=[test], limit=limit, trace=False, keep=False)
+
+    async def _survey(self, **request: Any) -> Event:
+        await self._command.ask({"op": "survey", **request})
+        return await self._event()
 
     async def evaluate(self, candidates: Sequence[Sequence[tuple[str, int, int, str]]], **options: Any) -> list[Event]:
         """What came of each candidate that there was time for. Raises CommandLost."""

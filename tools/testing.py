@@ -20,10 +20,12 @@ from tools.warm import lent
 
 Event = dict[str, Any]
 
-SURVEY_SECONDS = 3.0
+SURVEY_SECONDS = 2.0
 """Processor time of one test while the defect is located; a test that is still running then counts as one that
 does not end. Where other tests pass, one such test is looked at again with SECOND_LOOK."""
-SECOND_LOOK = 10.0
+SECOND_LOOK = 8.0
+LONG_SUITE = 10.0
+"""Where that look shows a slow test, each test may take so many times as long."""
 SHOWN_FAILING = 40
 SHOWN_OUTPUT = 8_000
 
@@ -96,9 +98,10 @@ async def _surveyed(tests: WaitingTests, select: Sequence[str] | None) -> Event:
     event = await tests.survey(select=list(select) if select else None, limit=SURVEY_SECONDS, trace=True)
     endless = [each["id"] for each in event["failing"] if each["stopped"]]
     if endless and event["passed"] and len(endless) == event["failed"] + event["errors"]:
-        again = await tests.survey(select=endless[:1], limit=SECOND_LOOK, trace=False)
-        slow = again["longest"] if again["passed"] else 0.0
-        event = await tests.survey(select=list(select) if select else None, limit=max(SURVEY_SECONDS, 6 * slow), trace=True)
+        again = await tests.look(endless[0], limit=SECOND_LOOK)
+        if again["passed"]:  # nothing is wrong with it: this suite is slow
+            limit = LONG_SUITE * again["longest"]
+            event = await tests.survey(select=list(select) if select else None, limit=limit, trace=True)
     return event
 
 

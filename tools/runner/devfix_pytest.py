@@ -31,6 +31,7 @@ class Reporter:
         self.root = root
         self.spectrum = Spectrum(root) if task.trace else None
         self.current = None  # type: Optional[str]
+        self.began = 0.0
         self.outcomes = {}  # type: Dict[str, Event]
 
     def send(self, **event: Any) -> None:
@@ -40,6 +41,7 @@ class Reporter:
         self.current = test
         self.send(e="start", id=test)
         self.task.start_clock(test, self.out_of_time)
+        self.began = time.process_time()
         if self.spectrum:
             self.spectrum.start()
 
@@ -49,6 +51,7 @@ class Reporter:
         self.current = None
         event = self.outcomes.pop(test, None)
         if event is not None:
+            event["cpu"] = time.process_time() - self.began
             self.send(e="end", lines=lines, **event)
             self.task.after(event)
 
@@ -58,7 +61,8 @@ class Reporter:
         frames = self.frames_of_stack(frame)
         error = {"type": "Timeout", "message": "did not end in %.3g s" % seconds, "frames": frames,
                  "where": frames[-1] if frames else None}  # fmt: skip
-        self.send(e="end", id=self.current, outcome="failed", duration=seconds, error=error, stopped=True, lines=lines)
+        self.send(e="end", id=self.current, outcome="failed", duration=seconds, cpu=seconds,
+                  error=error, stopped=True, lines=lines)  # fmt: skip
         os._exit(0)
 
     def report(self, report: Any) -> None:
@@ -237,7 +241,7 @@ def pytest_runtest_logreport(report: Any) -> None:
 
 
 class Terse:
-    """In the inner loop pytest's own failure report is left out: for a RecursionError alone it takes 0.25 s."""
+    """In a fork pytest's own failure report is left out: for a RecursionError alone it takes 0.25 s."""
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_makereport(self, item: Any, call: Any) -> Any:

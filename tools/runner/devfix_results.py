@@ -104,8 +104,8 @@ class Summary:
         """The process was killed while a test ran: that test did not end in time."""
         if self.running is not None:
             error = {"type": "Timeout", "message": "did not end in %.3g s" % seconds, "frames": [], "where": None}
-            self.add({"e": "end", "id": self.running, "outcome": "failed", "duration": seconds, "error": error,
-                      "stopped": True, "lines": {}})  # fmt: skip
+            self.add({"e": "end", "id": self.running, "outcome": "failed", "duration": seconds, "cpu": seconds,
+                      "error": error, "stopped": True, "lines": {}})  # fmt: skip
 
     def ids(self, *outcomes: str) -> List[str]:
         return [name for name, test in self.tests.items() if test["outcome"] in outcomes]
@@ -113,9 +113,9 @@ class Summary:
     def failing(self) -> List[Event]:
         return [test for test in self.tests.values() if test["outcome"] in _FAILED]
 
-    def longest(self) -> float:
-        """Seconds that the slowest test took which came to an end."""
-        return max([test["duration"] for test in self.tests.values() if not test.get("stopped")] or [0.0])
+    def longest(self, clock: str = "duration") -> float:
+        """Seconds (of wall time, or of `cpu` time) that the slowest test took which came to an end."""
+        return max([test[clock] for test in self.tests.values() if not test.get("stopped")] or [0.0])
 
     def as_json(self) -> Event:
         failing = self.failing()

@@ -32,11 +32,16 @@ Edit = Tuple[str, int, int, str]
 """Path, first byte, byte past the end, new text."""
 
 SETUP = "DEVFIX_RUNNER"
-SHORTEST_LIMIT = 0.5
-"""Seconds of CPU time; no test of a candidate is stopped earlier."""
-CALIBRATION = 6.0
-"""A test may take so many times as long as the slowest one that ended did in the survey."""
+SHORTEST_LIMIT = 0.3
+"""Seconds of processor time; no test of a candidate is stopped earlier."""
+CALIBRATION = 3.0
+"""A test of a candidate may take so many times the processor time that it took in the survey, failing tests too."""
 LONGEST_LIMIT = 60.0
+LATE = 8.0
+"""A test that the survey stopped may be endless or just slow. A candidate that passes all other failing tests has
+earned so many times the survey's limit for it."""
+ENOUGH = 0.25
+"""Seconds; when a candidate has failed a test already, no more are run beyond that: they only measure progress."""
 FIRST_TESTS = 10
 """How many of the failing tests a candidate runs before all the others."""
 
@@ -89,16 +94,21 @@ class Task:
     """What this process is to do with its session."""
 
     def __init__(self, fd: int, *, ids: Optional[List[str]] = None, skip: Optional[Set[str]] = None, limit: float = 0.0,
-                 survey: bool = False, trace: bool = False, forked: bool = True, stop: bool = False) -> None:  # fmt: skip
+                 limits: Optional[Dict[str, float]] = None, late: Optional[Set[str]] = None, survey: bool = False,
+                 trace: bool = False, forked: bool = True, stop: bool = False) -> None:  # fmt: skip
         self.fd = fd
         self.ids = ids
         self.skip = skip or set()
         self.limit = limit
+        self.limits = limits or {}
+        self.late = late or set()
         self.survey = survey
         self.trace = trace
         self.forked = forked
         self.stop = stop
         self.remote = False
+        self.spent = 0.0
+        self.failed = False
 
     def send(self, event: Event) -> None:
         data = (json.dumps(event) + "\n").encode("utf-8", "replace")
@@ -111,10 +121,9 @@ class Task:
         if not self.forked:
             return
         _stop_capturing(config)
-        if not self.survey:
-            import devfix_pytest
+        import devfix_pytest
 
-            config.pluginmanager.register(devfix_pytest.Terse(), "devfix_terse")
+        config.pluginmanager.register(devfix_pytest.Terse(), "devfix_terse")
         if self.ids is not None:
             root = str(getattr(config, "rootpath", None) or config.rootdir)
             config.args = [os.path.join(root, each) for each in self.ids]
@@ -124,19 +133,30 @@ class Task:
             wanted = None if self.ids is None else set(self.ids)
             items[:] = [each for each in items
                         if each.nodeid not in self.skip and (wanted is None or each.nodeid in wanted)]  # fmt: skip
+        if self.ids is not None and not self.survey:
+            order = {each: place for place, each in enumerate(self.ids)}
+            items.sort(key=lambda each: order[each.nodeid])
 
     def start_clock(self, test: str, expired: Callable[[float, Any], None]) -> None:
         """Processor time, not wall time: a busy machine must not change what a search finds."""
+        if self.failed and test in self.late:
+            os._exit(0)
         if self.limit:
-            signal.signal(signal.SIGPROF, lambda number, frame: expired(self.limit, frame))
-            signal.setitimer(signal.ITIMER_PROF, self.limit)
+            limit = self.limits.get(test, self.limit)
+            signal.signal(signal.SIGPROF, lambda number, frame: expired(limit, frame))
+            signal.setitimer(signal.ITIMER_PROF, limit)
 
     def stop_clock(self) -> None:
         if self.limit:
             signal.setitimer(signal.ITIMER_PROF, 0)
 
     def after(self, event: Event) -> None:
-        if self.stop and event["outcome"] in ("failed", "error"):
+        """A candidate that has failed is not worth much more time."""
+        if self.survey:
+            return
+        self.spent += event["cpu"]
+        self.failed = self.failed or event["outcome"] in ("failed", "error")
+        if self.failed and (self.stop or self.spent > ENOUGH):
             os._exit(0)
 
     def end(self) -> None:
@@ -175,7 +195,7 @@ class _Child:
         self.fd = fd
         self.summary = summary
         self.limit = limit
-        self.patience = 2 * limit + 1.5
+        self.patience = 2 * limit + 1.5  # at least: see _fork_child
         """Seconds of silence; then it waits for something that never comes, and is killed."""
         self.heard = time.monotonic()
         self.rest = b""
@@ -220,7 +240,8 @@ class Server:
         self.serves = serves
         self.jobs = jobs
         self.surveyed = None  # type: Optional[Summary]
-        self.first = []  # type: List[str]
+        self.limits = {}  # type: Dict[str, float]
+        self.late = set()  # type: Set[str]
         self.collecting = 10.0
         self._waits_late = False
 
@@ -264,9 +285,11 @@ class Server:
 
     def _answer(self, request: Dict[str, Any]) -> None:
         if request["op"] == "survey":
-            self.surveyed = self._survey(request["select"], request["limit"], trace=request["trace"])
-            self.send(e="surveyed", **self.surveyed.as_json())
-            self._preload(self.surveyed.modules)
+            summary = self._survey(request["select"], request["limit"], trace=request["trace"])
+            self.send(e="surveyed", **summary.as_json())
+            if request["keep"]:
+                self.surveyed = summary
+                self._preload(summary.modules)
         elif request["op"] == "evaluate":
             self._evaluate(request)
             self.send(e="done")
@@ -297,7 +320,7 @@ class Server:
             hanging += 1
             if hanging >= _HANGING_TESTS:
                 return summary
-            limit = min(limit, max(_LATER_HANGS, CALIBRATION * summary.longest()))
+            limit = min(limit, max(_LATER_HANGS, CALIBRATION * summary.longest("cpu")))
 
     # -- candidates ------------------------------------------------------------------------------------------
 
@@ -305,13 +328,26 @@ class Server:
         if self.surveyed is None:
             self.surveyed = self._survey(None, request["limit"], trace=False)
             self._preload(self.surveyed.modules)
+        tests = self.surveyed.tests
         failing = [test["id"] for test in self.surveyed.failing()]
-        first = [each for each in request["first"] if each in self.surveyed.tests] or failing
-        limit = max(SHORTEST_LIMIT, min(LONGEST_LIMIT, CALIBRATION * self.surveyed.longest()))
+        first = [each for each in request["first"] if each in tests] or failing
+        limit = self._limit(self.surveyed.longest("cpu"), request["patience"])
+        self.limits = {
+            name: self._limit(test["cpu"], request["patience"])
+            for name, test in tests.items()
+            if not test.get("stopped")
+        }
+        stopped = {name for name in failing if tests[name].get("stopped")}
+        self.late = stopped if len(stopped) < len(failing) else set()
+        self.limits.update({name: min(LONGEST_LIMIT, LATE * tests[name]["cpu"]) for name in self.late})
         broken = len(failing) + len(self.surveyed.collect_errors)
         self.send(e="baseline", failing=broken, tests=len(self.surveyed.tests), limit=limit)
         if broken:
-            self._try_all(request["candidates"], _spread(first), limit * request["patience"], request["seconds"])
+            quick_first = sorted(_spread(first), key=lambda each: tests[each]["cpu"])
+            self._try_all(request["candidates"], quick_first, limit, request["seconds"])
+
+    def _limit(self, duration: float, patience: float) -> float:
+        return patience * max(SHORTEST_LIMIT, min(LONGEST_LIMIT, CALIBRATION * duration))
 
     def _try_all(self, candidates: List[List[Edit]], first: List[str], limit: float, seconds: float) -> None:
         until = time.monotonic() + seconds
@@ -337,12 +373,12 @@ class Server:
             return None
         if not first:
             return self._try_everything(index, sources, limit)
-        child = self._fork_child(Summary(), ids=first, limit=limit, sources=sources)
+        child = self._fork_child(Summary(), ids=first, limit=limit, limits=self.limits, late=self.late, sources=sources)
         return _Trial(index, sources, child, everything=False)
 
     def _try_everything(self, index: int, sources: Dict[str, bytes], limit: float) -> _Trial:
         """The whole suite in its own order, up to the first failure."""
-        child = self._fork_child(Summary(), limit=limit, sources=sources, stop=True)
+        child = self._fork_child(Summary(), limit=limit, limits=self.limits, late=self.late, sources=sources, stop=True)
         return _Trial(index, sources, child, everything=True)
 
     def _judge(self, trial: _Trial, first: List[str], limit: float) -> Optional[_Trial]:
@@ -407,7 +443,8 @@ class Server:
             pass
         os.close(theirs)
         child = _Child(pid, ours, summary, limit)
-        child.patience += self.collecting
+        child.patience += self.collecting + 2 * max([self.limits[each] for each in self.late] or [0.0])
+        child.patience += CALIBRATION * self.surveyed.longest() if self.surveyed is not None else 0.0
         return child
 
     def _wait(self, children: List[_Child]) -> None:
@@ -463,7 +500,8 @@ class _Trial:
 
 def _died(summary: Summary) -> None:
     error = {"type": "Crash", "message": "the process died", "frames": [], "where": None}
-    summary.add({"e": "end", "id": summary.running, "outcome": "failed", "duration": 0.0, "error": error, "lines": {}})
+    summary.add({"e": "end", "id": summary.running, "outcome": "failed", "duration": 0.0, "cpu": 0.0, "error": error,
+                 "lines": {}})  # fmt: skip
 
 
 def _spread(ids: List[str]) -> List[str]:

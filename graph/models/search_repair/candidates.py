@@ -220,9 +220,7 @@ def edits_between(path: str, old: str, new: str) -> tuple[Edit, ...]:
     """What leads from one text to another, as whole lines; each edit keeps a line to hold on to."""
     before, after = old.splitlines(keepends=True), new.splitlines(keepends=True)
     found: list[Edit] = []
-    for kind, a, b, c, d in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
-        if kind == "equal":
-            continue
+    for a, b, c, d in _differences(before, after):
         if a == b or c == d:
             if b < len(before):
                 b, d = b + 1, d + 1
@@ -234,6 +232,20 @@ def edits_between(path: str, old: str, new: str) -> tuple[Edit, ...]:
             gone, come = gone[:-cut], come[:-cut]
         found.append(Edit(path, a + 1, gone, come))
     return tuple(found)
+
+
+def _differences(before: list[str], after: list[str]) -> list[tuple[int, int, int, int]]:
+    """Ranges of lines that differ; neighbours are joined, so that each can hold on to a line of its own."""
+    joined: list[tuple[int, int, int, int]] = []
+    for kind, a, b, c, d in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+        if kind == "equal":
+            continue
+        if joined and a - joined[-1][1] <= 2:
+            start, _, other, _ = joined.pop()
+            joined.append((start, b, other, d))
+        else:
+            joined.append((a, b, c, d))
+    return joined
 
 
 def pairs(

@@ -29,6 +29,7 @@ def trust(candidate: Candidate, source: Source) -> float:
     value *= _logic_dropped(added, dropped)
     value *= _constant_answers(source.tree, changed)
     value *= _use_of_names(source.tree, changed)
+    value *= 0.2 ** max(0, _idle_operations(changed) - _idle_operations(source.tree))
     return value / len(candidate.edits) ** 0.5
 
 
@@ -82,6 +83,17 @@ def _constant_returns(tree: ast.AST) -> int:
 
 def _frozen_conditions(tree: ast.AST) -> int:
     return sum(1 for each in ast.walk(tree) if isinstance(each, ast.If) and isinstance(each.test, ast.Constant))
+
+
+def _idle_operations(tree: ast.AST) -> int:
+    """`1 * x`, `x + 0`: code that does nothing hides what was changed."""
+    return sum(1 for each in ast.walk(tree) if isinstance(each, ast.BinOp) and _is_idle(each))
+
+
+def _is_idle(node: ast.BinOp) -> bool:
+    neutral = 1 if isinstance(node.op, ast.Mult | ast.Div | ast.FloorDiv | ast.Pow) else 0
+    sides = [node.right] if isinstance(node.op, ast.Sub | ast.Div | ast.FloorDiv | ast.Pow) else [node.left, node.right]
+    return any(isinstance(side, ast.Constant) and side.value == neutral for side in sides)
 
 
 def _use_of_names(before: ast.AST, after: ast.AST) -> float:

@@ -35,7 +35,9 @@ LIMIT = 4000
 ADVISED = 1500
 """Candidates more, after a person has answered."""
 LOOK_PAST = 100
-"""Candidates that are still tried after the first that passes: the first is often not the best."""
+"""Candidates that are still tried after the first that passes: the first is often not the best. One that runs out
+of time counts as LATE_COST, since it takes about as long."""
+LATE_COST = 4
 PAIRS_FROM = 500
 """Candidates; from then on, one batch of three is made of pairs of edits."""
 RETRY_EVERY = 300
@@ -96,7 +98,7 @@ class Repair:
     advice: tuple[str, ...] = ()
     batches: int = 0
     plausible_at: int | None = None
-    """How many candidates had been tried when the first one passed."""
+    """What had been spent when the first candidate passed."""
 
     def steps(self) -> Steps:
         """The whole procedure; it never ends by itself, since somebody may always answer."""
@@ -207,7 +209,7 @@ class Repair:
         plausible = any(
             verdict.word == "plausible" and key not in self.refused for key, verdict in self.verdicts.items()
         )
-        if plausible and (self.plausible_at is None or self.refused or tried >= self.plausible_at + LOOK_PAST):
+        if plausible and (self.plausible_at is None or self.refused or self._spent() >= self.plausible_at + LOOK_PAST):
             return None
         if tried >= self.limit:
             return None
@@ -218,6 +220,10 @@ class Repair:
             if chosen := self._unseen(stream):
                 return _Batch(chosen, 1.0)
         return self._second_chances(everything=True)
+
+    def _spent(self) -> int:
+        late = sum(verdict.word == "timeout" for verdict in self.verdicts.values())
+        return len(self.verdicts) + (LATE_COST - 1) * late
 
     def _unseen(self, stream: Iterator[Candidate]) -> list[tuple[Edit, ...]]:
         chosen: dict[tuple[Edit, ...], None] = {}
@@ -276,7 +282,7 @@ class Repair:
         for index, verdict in verdicts.items():
             self.verdicts[given[index]] = verdict
             if verdict.word == "plausible" and self.plausible_at is None:
-                self.plausible_at = len(self.verdicts)
+                self.plausible_at = self._spent()
         if patient:
             self.retried.update(given)
         return bool(verdicts)

@@ -124,7 +124,7 @@ def _wants_number(site: Site, node: ast.expr) -> float:
         case ast.Tuple() | ast.Return() | ast.Assign() | ast.AugAssign() | ast.keyword():
             return 0.5 * known
         case ast.BinOp() if isinstance(node, ast.Call | ast.Name):
-            return 0.45 * known
+            return 0.8 if isinstance(node, ast.Call) and site.text(node).startswith("len(") else 0.45 * known
         case _:
             return 0.0
 
