@@ -1,0 +1,273 @@
+"""Effects: once. What becomes of each state of the ledger, and what a tool's trouble turns into."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, cast
+
+import pytest
+from langgraph.errors import GraphInterrupt
+
+from state.approvals import digest_of
+from state.errors import DevfixError, EffectRefused, Fenced
+from state.holder import this_process
+from state.ledger import Intent, MemoryLedger
+from state.runs import MemoryRuns
+from tools.execution import Execution, Performed, effect_key
+from tools.registry import Found, Tool, ToolContext, tool
+
+RUN, CALL = "r", "c"
+
+
+class Sink:
+    """The other side: a post box that can be asked, and that can fail in several ways."""
+
+    def __init__(self) -> None:
+        self.letters: list[str] = []
+        self.trouble: Exception | None = None
+        self.deaf = False
+
+    def tool(self, **options: Any) -> Tool:
+        async def find(args: Mapping[str, Any], context: ToolContext) -> Found:
+            if self.deaf:
+                raise DevfixError("the post box does not answer")
+            return {"key": context.key} if context.key in self.letters else None
+
+        async def post(to: str, *, context: ToolContext) -> str:
+            """Post a letter."""
+            if isinstance(self.trouble, EffectRefused):
+                raise self.trouble
+            self.letters.append(context.key)
+            if self.trouble is not None:
+                raise self.trouble
+            return "posted"
+
+        return tool(kind="effect", **{"verify": find, **options})(post)
+
+
+class Desk:
+    """An execution with a run that somebody holds."""
+
+    def __init__(self) -> None:
+        self.ledger = MemoryLedger()
+        self.runs = MemoryRuns()
+        self.execution = Execution(ledger=self.ledger, runs=self.runs)
+        self.epoch = 0
+
+    async def hold(self) -> None:
+        await self.runs.register(RUN)
+        self.runs.lose(RUN)
+        self.epoch = (await self.runs.claim(RUN, this_process())).epoch
+        self.ledger.epochs[RUN] = self.epoch
+
+    async def do(self, made: Tool, call: str = CALL, **args: Any) -> Performed:
+        context = cast("Any", ToolContext)(
+            run_id=RUN,
+            call_id=call,
+            key=effect_key(RUN, call),
+            work={},
+            workspace=None,
+            sandbox=None,
+            artifacts=None,
+            snapshots=None,
+            settings=None,
+        )
+        return await self.execution.perform(made, args or {"to": "ada"}, context, epoch=self.epoch)
+
+    async def state(self) -> list[str]:
+        return [effect.state for effect in await self.ledger.of(RUN)]
+
+    async def leave_claimed(self, made: Tool) -> None:
+        """A process died between the intent and the receipt."""
+        digest = digest_of(made.name, {"to": "ada", "bound": {}})
+        await self.ledger.claim(Intent(RUN, CALL, made.name, digest, {}, effect_key(RUN, CALL)), epoch=self.epoch)
+
+
+@pytest.fixture
+async def desk() -> Desk:
+    desk = Desk()
+    await desk.hold()
+    return desk
+
+
+@pytest.fixture
+def sink() -> Sink:
+    return Sink()
+
+
+async def test_an_effect_is_performed_once_and_its_receipt_given_again(desk: Desk, sink: Sink) -> None:
+    """The second time nothing is sent."""
+    for _ in range(3):
+        performed = await desk.do(sink.tool())
+        assert (performed.result.content, performed.failure) == ("posted", None)
+    assert len(sink.letters) == 1
+    assert await desk.state() == ["settled"]
+
+
+async def test_what_was_done_before_a_crash_is_found_and_settled(desk: Desk, sink: Sink) -> None:
+    """Claimed by this machine's dead process, and the other side has it."""
+    made = sink.tool()
+    await desk.leave_claimed(made)
+    sink.letters.append(effect_key(RUN, CALL))
+    await desk.hold()
+    _die(desk)
+    assert (await desk.do(made)).failure is None
+    assert len(sink.letters) == 1
+    assert await desk.state() == ["settled"]
+
+
+async def test_what_was_not_done_before_a_crash_is_performed(desk: Desk, sink: Sink) -> None:
+    """Claimed by this machine's dead process, and the other side knows nothing of it."""
+    made = sink.tool()
+    await desk.leave_claimed(made)
+    await desk.hold()
+    _die(desk)
+    assert (await desk.do(made)).failure is None
+    assert len(sink.letters) == 1
+
+
+async def test_absence_proves_nothing_while_the_former_holder_may_live(desk: Desk, sink: Sink) -> None:
+    """It may be about to send: unknown, and never sent again by itself."""
+    made = sink.tool()
+    await desk.leave_claimed(made)
+    await desk.hold()
+    _elsewhere(desk)
+    assert (await desk.do(made)).failure == "outcome_unknown"
+    assert (await desk.do(made)).failure == "outcome_unknown"
+    assert sink.letters == []
+    assert await desk.state() == ["unknown"]
+
+
+async def test_presence_settles_whoever_may_live(desk: Desk, sink: Sink) -> None:
+    """What is there has happened."""
+    made = sink.tool()
+    await desk.leave_claimed(made)
+    sink.letters.append(effect_key(RUN, CALL))
+    await desk.hold()
+    _elsewhere(desk)
+    assert (await desk.do(made)).failure is None
+
+
+async def test_a_sink_that_refuses_doubles_is_simply_asked_again(desk: Desk, sink: Sink) -> None:
+    """Its own key does the rest."""
+    made = sink.tool(idempotent=True)
+    await desk.leave_claimed(made)
+    await desk.hold()
+    _elsewhere(desk)
+    assert (await desk.do(made)).failure is None
+
+
+@pytest.mark.parametrize("how", ["uncheckable", "deaf"])
+async def test_where_nobody_can_know_a_person_decides(desk: Desk, sink: Sink, how: str) -> None:
+    """Also when the other side does not answer."""
+    made = sink.tool(verify=None, uncheckable=True) if how == "uncheckable" else sink.tool()
+    sink.deaf = how == "deaf"
+    await desk.leave_claimed(made)
+    await desk.hold()
+    _die(desk)
+    assert (await desk.do(made)).failure == "outcome_unknown"
+    assert sink.letters == []
+
+
+async def test_an_effect_that_broke_after_it_happened_is_settled(desk: Desk, sink: Sink) -> None:
+    """The connection was lost behind the letter: the other side has it."""
+    sink.trouble = ConnectionError("lost")
+    assert (await desk.do(sink.tool())).failure is None
+    assert await desk.state() == ["settled"]
+
+
+async def test_an_effect_that_is_refused_leaves_no_intent(desk: Desk, sink: Sink) -> None:
+    """So that it can be asked for again."""
+    sink.trouble = EffectRefused("not as it was approved")
+    performed = await desk.do(sink.tool())
+    assert (performed.failure, performed.result.content) == ("effect_refused", "not as it was approved")
+    assert await desk.state() == []
+
+
+async def test_the_same_effect_under_a_new_id_is_not_done_again(desk: Desk, sink: Sink) -> None:
+    """A model that asks twice gets the first receipt."""
+    await desk.do(sink.tool())
+    await desk.do(sink.tool(), "another")
+    assert len(sink.letters) == 1
+
+
+async def test_a_fenced_attempt_begins_nothing(desk: Desk, sink: Sink) -> None:
+    """The other attempt does it."""
+    desk.ledger.epochs[RUN] = desk.epoch + 1
+    with pytest.raises(Fenced):
+        await desk.do(sink.tool())
+    assert sink.letters == []
+
+
+@pytest.mark.parametrize(
+    ("trouble", "kind"),
+    [
+        (ValueError("bug"), "tool_failed"),
+        (OSError("gone"), "tool_unavailable"),
+        (DevfixError("no"), "tool_unavailable"),
+    ],
+)
+async def test_a_read_tools_trouble_is_a_result(desk: Desk, trouble: Exception, kind: str) -> None:
+    """The model reads it."""
+
+    async def look(to: str, *, context: ToolContext) -> str:
+        """Look."""
+        raise trouble
+
+    performed = await desk.do(tool(kind="read")(look))
+    assert performed.failure == kind
+    assert performed.result.is_error
+
+
+async def test_b11_a_pause_inside_a_tool_is_no_error(desk: Desk) -> None:
+    """LangGraph's control flow passes through the wrapper, and so does the fence."""
+
+    async def asks(to: str, *, context: ToolContext) -> str:
+        """Ask."""
+        raise GraphInterrupt(())
+
+    with pytest.raises(GraphInterrupt):
+        await desk.do(tool(kind="read")(asks))
+
+
+async def test_arguments_that_do_not_fit_are_told_to_the_model(desk: Desk, sink: Sink) -> None:
+    """And nothing is performed: wrong type, missing, unknown."""
+    for args in ({"to": ["x"]}, {"too": "ada"}, {"to": "ada", "cc": "bob"}):
+        performed = await desk.do(sink.tool(), **args)
+        assert performed.failure == "invalid_arguments"
+    assert sink.letters == []
+
+
+async def test_a_tool_that_takes_too_long_is_stopped(desk: Desk) -> None:
+    """Within its own limit."""
+
+    async def sleeps(to: str, *, context: ToolContext) -> str:
+        """Sleep."""
+        await asyncio.sleep(60)
+        return ""
+
+    performed = await desk.do(tool(kind="read", timeout=0.05)(sleeps))
+    assert performed.failure == "tool_timeout"
+
+
+def test_an_effect_without_verify_must_say_so(sink: Sink) -> None:
+    """It does not register else."""
+    with pytest.raises(TypeError, match="uncheckable"):
+        sink.tool(verify=None)
+
+
+def _die(desk: Desk) -> None:
+    """The holder of the former attempt settled before it ended."""
+    _former(desk, ended=True)
+
+
+def _elsewhere(desk: Desk) -> None:
+    """The holder of the former attempt is on another machine."""
+    _former(desk, ended=False)
+
+
+def _former(desk: Desk, *, ended: bool) -> None:
+    held = desk.runs._rows[RUN]
+    holder = this_process().model_copy(update={"host": "elsewhere"})
+    held.attempts[desk.epoch - 1] = held.attempts[desk.epoch - 1]._replace(holder=holder, ended=ended)
