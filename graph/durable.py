@@ -27,7 +27,7 @@ from graph.services import Services
 from state.agent_state import Report, RunInput
 from state.checkpointer import EPOCH_KEY
 from state.errors import AlreadyDecided, DevfixError, Fenced, InvalidState, Refused
-from state.holder import this_process
+from state.holder import Holder, is_gone, this_process
 from state.runs import Claim
 from state.status import TERMINAL, Standing, standing_of
 
@@ -48,6 +48,8 @@ class Attempt:
         self.stopped = asyncio.Event()
         self.cancelled_by: str | None = None
         self.overtaken = False
+        self.unknown: list[str] = []
+        """Effects of a dead attempt whose outcome nobody knows."""
         self._services = services
         self._lap = time.monotonic()
 
@@ -154,6 +156,8 @@ class DurableGraph(CompiledStateGraph):  # type: ignore[type-arg]
         claimed = {**config, "configurable": {**config["configurable"], EPOCH_KEY: claim.epoch}}
         error: BaseException | None = None
         try:
+            if claim.former is not None:
+                await self._take_over(attempt, claim.former, config)
             yield attempt, cast("RunnableConfig", claimed)
         except BaseException as raised:
             error = raised
@@ -162,6 +166,16 @@ class DurableGraph(CompiledStateGraph):  # type: ignore[type-arg]
             attempt.stopped.set()
             beating.cancel()
             await _shielded(self._settle(attempt, config, error))
+
+    async def _take_over(self, attempt: Attempt, former: Holder, config: RunnableConfig) -> None:
+        """After a crash: compare the ledger with the checkpoint, and clear away what the dead process worked in."""
+        snapshot = await self.aget_state(_plain(config))
+        pending = snapshot.values.get("pending_actions") or ()
+        open_calls = {str(call["id"]) for call in pending if isinstance(call, Mapping)}
+        orphans = await self.services.execution.settle_orphans(attempt.run_id, open_calls, epoch=attempt.epoch)
+        attempt.unknown = [f"find out what became of {each.tool} ({each.call_id})" for each in orphans]
+        if is_gone(former):
+            await self.services.workspaces.discard_former(attempt.run_id, attempt.epoch)
 
     async def _settle(self, attempt: Attempt, config: RunnableConfig, error: BaseException | None) -> None:
         services, run_id = self.services, attempt.run_id
@@ -174,6 +188,7 @@ class DurableGraph(CompiledStateGraph):  # type: ignore[type-arg]
                 if finish := getattr(self.checkpointer, "finish", None):
                     await finish(run_id, attempt.epoch)
             standing, report = await self._outcome(attempt, config, error)
+            report = report.model_copy(update={"left": [*report.left, *attempt.unknown]})
             await services.runs.settle(run_id, attempt.epoch, standing, report.model_dump())
             await services.workspaces.leave(run_id, attempt.epoch, ended=standing.status in TERMINAL)
         except DevfixError as trouble:

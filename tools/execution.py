@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Literal, NamedTuple
 
 from langgraph.errors import GraphBubbleUp
@@ -71,6 +71,13 @@ class Execution:
         if tool.kind != "effect":
             return await _attempted(tool, values, context)
         return await self._once(tool, args, values, context, epoch)
+
+    async def settle_orphans(self, run_id: str, open_calls: Collection[str], *, epoch: int) -> list[Effect]:
+        """Effects that a dead attempt began for calls that the state does not have open any more: nobody will finish
+        them, so their outcome is unknown from here on. The run's report names them."""
+        begun = [effect for effect in await self._ledger.of(run_id) if effect.state == "claimed"]
+        orphans = [effect for effect in begun if effect.call_id not in open_calls]
+        return [await self._ledger.doubt(run_id, effect.call_id, epoch=epoch) for effect in orphans]
 
     async def _once(
         self,

@@ -12,6 +12,8 @@ from langgraph.types import Command
 
 from state.approvals import Decision
 from state.errors import AlreadyDecided, CallNotFound, DevfixError, InvalidState, RunBusy
+from state.holder import this_process
+from state.ledger import Intent
 from state.runs import Run
 from tests.helpers.app import Driver, application_on, calls
 from tests.helpers.notes import letters
@@ -255,6 +257,22 @@ async def test_b101_a_step_limit_ends_in_a_status_with_a_report(driver: Driver) 
     assert ended.report is not None
     assert ended.report["tried"]
     assert any("resume" in str(command) for command in ended.report["next"])  # type: ignore[union-attr]
+
+
+async def test_an_effect_that_a_dead_attempt_began_and_nobody_will_finish_is_reported(driver: Driver) -> None:
+    """The ledger and the checkpoint disagree: the outcome is unknown, and the report says so."""
+    await driver.start([calls(POST_ADA)])
+    services = driver.services
+    claim = await services.runs.claim(driver.run_id, this_process("dead"))
+    lost = Intent(driver.run_id, "lost", "post", "d", {"to": "zoe"}, "key")
+    await services.ledger.claim(lost, epoch=claim.epoch)
+    async with driver.application.database.transaction() as connection:
+        await connection.execute("UPDATE runs SET heartbeat_at = now() - interval '1 hour'")
+    run = await driver.go_on()
+    assert str(run.standing) == "waiting: approval"
+    assert run.report is not None
+    assert "find out what became of post (lost)" in run.report["left"]  # type: ignore[operator]
+    assert [effect.state for effect in await services.ledger.of(driver.run_id)] == ["unknown"]
 
 
 async def test_ungated_calls_run_before_the_question(driver: Driver) -> None:
