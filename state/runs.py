@@ -94,6 +94,9 @@ class Runs(Protocol):
     ) -> None:
         """Make the run known on first sight, its steps numbered on from `step`; a known run stays as it is."""
 
+    async def describe(self, run_id: str, *, goal: str, job: str, model: str) -> None:
+        """What the run turned out to be, once its job has begun it."""
+
     async def claim(self, run_id: str, holder: Holder) -> Claim:
         """Hold the run under a new epoch. Raises RunBusy while a live attempt holds it, RunNotFound."""
 
@@ -163,6 +166,13 @@ class PostgresRuns:
                 "INSERT INTO runs (run_id, goal, job, model, parent, branched_at, step) "
                 "VALUES (%s, %s, %s, %s, %s, %s, %s) ON CONFLICT (run_id) DO NOTHING",
                 (run_id, storable(goal), job, model, parent, branched_at, step),
+            )
+
+    async def describe(self, run_id: str, *, goal: str, job: str, model: str) -> None:
+        async with self._database.transaction() as connection:
+            await connection.execute(
+                "UPDATE runs SET goal = %s, job = %s, model = %s WHERE run_id = %s",
+                (storable(goal), job, storable(model), run_id),
             )
 
     async def claim(self, run_id: str, holder: Holder) -> Claim:
@@ -366,6 +376,9 @@ class MemoryRuns:
             }
         )
         self._rows.setdefault(run_id, _Held(run))
+
+    async def describe(self, run_id: str, *, goal: str, job: str, model: str) -> None:
+        self._change(run_id, goal=goal, job=job, model=model)
 
     async def claim(self, run_id: str, holder: Holder) -> Claim:
         row = self._row(run_id)

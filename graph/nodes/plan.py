@@ -22,10 +22,12 @@ async def _begin(state: AgentState, services: Services) -> Update:
     except Refused as error:
         raise InvalidState(f"{error}; nothing was begun: start a run with another input") from None
     begun_state = state.model_copy(update={"work": begun.work, "goal": begun.goal, "snapshot": begun.snapshot})
+    model = given.model or services.settings.model or job.default_model
+    await services.runs.describe(state.run_id, goal=begun.goal, job=job.name, model=model)
     return update(
         goal=begun.goal,
         job=job.name,
-        model=given.model or services.settings.model or job.default_model,
+        model=model,
         status="running",
         budgets=_budgets(given, services),
         work=begun.work,

@@ -24,6 +24,13 @@ class RunsContract:
         run = await runs.get("a")
         assert (run.goal, str(run.standing)) == ("first", "queued: new")
 
+    async def test_a_run_is_described_once_its_job_has_begun_it(self, runs: Runs) -> None:
+        """Whoever started it may have named no goal."""
+        await runs.register("a")
+        await runs.describe("a", goal="make it pass", job="repair", model="search-repair")
+        run = await runs.get("a")
+        assert (run.goal, run.job, run.model) == ("make it pass", "repair", "search-repair")
+
     async def test_a_claim_holds_the_run_under_a_new_epoch(self, runs: Runs) -> None:
         """And the run is running."""
         await runs.register("a")
