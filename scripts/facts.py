@@ -12,6 +12,7 @@ from scripts.bootstrap import Application
 from state.approvals import Approval
 from state.errors import ArtifactMissing, SandboxUnavailable
 from state.runs import Run
+from state.status import TERMINAL
 from state.steps import Step
 from tools.sandbox import choose_sandbox
 
@@ -96,6 +97,8 @@ async def sandbox_level(values: Mapping[str, Any]) -> int | None:
 
 async def open_questions(application: Application, run: Run, snapshot: StateSnapshot) -> list[Approval]:
     """What the run waits for a person to answer, in order: nothing that was decided, nor what has expired."""
+    if run.status in TERMINAL:
+        return []
     asked = set(_asked(snapshot))
     now = application.services.now()
     rows = await application.services.approvals.of(run.run_id)

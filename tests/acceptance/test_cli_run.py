@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -165,3 +167,17 @@ def test_undecodable_names_and_carriage_returns_come_through(cli: Cli) -> None:
     assert ended.facts["goal"] == "fix caf\udce9"
     assert (repository / "calc.py").read_bytes() == b"def add(a, b):\r\n    return a + b\r\n"
     assert cli.here("show", "last").code == cli.here("runs").code == 0
+
+
+@pytest.mark.parametrize(
+    ("module", "forbidden"),
+    [
+        ("scripts.cli.app", "langgraph langchain_core psycopg rich.console pydantic"),
+        ("scripts.registers", "langgraph langchain_core rich.console"),
+    ],
+)
+def test_what_must_answer_at_once_loads_little(module: str, forbidden: str) -> None:
+    """`devfix --help` and `devfix runs` load no graph and no model: that alone would take a second."""
+    code = f"import sys, {module}; print(*(set(sys.modules) & set({forbidden.split()!r})))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
