@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 from state.codec import ExactSerializer
 from state.database import Database
 from state.errors import AlreadyDecided, CallNotFound, Refused
+from state.patience import patient
 
 Verdict = Literal["approve", "edit", "reject", "respond"]
 Kind = Literal["call", "escalation"]
@@ -127,6 +128,7 @@ class PostgresApprovals:
     def __init__(self, *, database: Database) -> None:
         self._database = database
 
+    @patient
     async def ask(self, run_id: str, questions: Sequence[Question], *, ttl_seconds: float) -> list[Approval]:
         async with self._database.transaction() as connection:
             for position, question in enumerate(questions):
@@ -171,6 +173,7 @@ class PostgresApprovals:
             raise AlreadyDecided(f"somebody else decided {call_id} first; nothing was changed")
         return _approval(decided)
 
+    @patient
     async def of(self, run_id: str) -> list[Approval]:
         async with self._database.transaction() as connection:
             cursor = await connection.execute(

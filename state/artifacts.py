@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from state.database import Database
 from state.errors import ArtifactMissing, ArtifactsUnavailable
+from state.patience import patient
 from state.settings import Settings
 
 T = TypeVar("T")
@@ -136,6 +137,7 @@ class PostgresArtifacts:
             found |= await asyncio.to_thread(_unpack, await self._select(names))
         return found
 
+    @patient
     async def _lengths(self, wanted: list[str]) -> dict[str, int]:
         """How many bytes each will take on its way, so that a batch fits in memory."""
         async with self._database.transaction() as connection:
@@ -148,12 +150,14 @@ class PostgresArtifacts:
                 raise _gone(digest)
         return lengths
 
+    @patient
     async def missing(self, digests: Iterable[str]) -> set[str]:
         asked = set(digests)
         async with self._database.transaction() as connection:
             cursor = await connection.execute("select digest from artifacts where digest = any(%s)", [sorted(asked)])
             return asked - {row["digest"] for row in await cursor.fetchall()}
 
+    @patient
     async def _insert(self, rows: list[_Row]) -> None:
         columns = [list(column) for column in zip(*rows, strict=True)]
         async with self._database.transaction() as connection:
@@ -164,6 +168,7 @@ class PostgresArtifacts:
                 columns,
             )
 
+    @patient
     async def _select(self, digests: list[str]) -> list[_Row]:
         async with self._database.transaction() as connection, connection.cursor(binary=True) as cursor:
             await cursor.execute(

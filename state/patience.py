@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, ParamSpec, TypeVar
 
 import psycopg
 
 from state.errors import DatabaseUnavailable
 
 Result = TypeVar("Result")
+Arguments = ParamSpec("Arguments")
 
 PATIENCE_SECONDS = 30.0
 _LOST = (psycopg.OperationalError, psycopg.InterfaceError, DatabaseUnavailable)
@@ -40,6 +42,18 @@ async def patiently(operation: Callable[[], Awaitable[Result]], *, seconds: floa
                 ) from None
         await asyncio.sleep(pause)
         pause = min(pause * 2, 1.0)
+
+
+def patient(
+    method: Callable[Arguments, Coroutine[Any, Any, Result]],
+) -> Callable[Arguments, Coroutine[Any, Any, Result]]:
+    """The method, done patiently. For what a run does in mid-flight; a command that has just begun fails at once."""
+
+    @functools.wraps(method)
+    async def patiently_done(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        return await patiently(lambda: method(*args, **kwargs))
+
+    return patiently_done
 
 
 def _is_lost(error: BaseException) -> bool:

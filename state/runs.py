@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 from state.database import Database
 from state.errors import Refused, RunBusy, RunNotFound
 from state.holder import Holder
+from state.patience import patient
 from state.status import TERMINAL, Standing, Status, standing_of
 
 FENCED_SQLSTATE = "DF001"
@@ -228,6 +229,7 @@ class PostgresRuns:
         async with self._database.direct() as connection:
             await connection.execute("SELECT pg_advisory_unlock(%s)", (lock_key(self._database.schema, run_id, epoch),))
 
+    @patient
     async def beat(self, run_id: str, epoch: int) -> Beat:
         async with self._database.direct() as connection:
             await connection.execute("SELECT 1")
@@ -242,6 +244,7 @@ class PostgresRuns:
             row = await cursor.fetchone()
         return Beat(row is not None, row["cancel_requested_by"] if row else None)
 
+    @patient
     async def settle(
         self, run_id: str, epoch: int, standing: Standing, report: Mapping[str, JsonValue] | None = None
     ) -> bool:

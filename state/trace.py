@@ -51,6 +51,9 @@ class Trace(Protocol):
 
     async def record(self, call: Call) -> None: ...
 
+    async def find(self, run_id: str, call_id: str) -> Call | None:
+        """The last record of this call that has a result."""
+
     async def of(self, run_id: str) -> list[Call]:
         """A run's calls, oldest first."""
 
@@ -90,6 +93,16 @@ class PostgresTrace:
 
         await patiently(once)
 
+    async def find(self, run_id: str, call_id: str) -> Call | None:
+        async with self._database.transaction() as connection:
+            cursor = await connection.execute(
+                "SELECT * FROM trace WHERE run_id = %s AND call_id = %s AND result IS NOT NULL "
+                "ORDER BY id DESC LIMIT 1",
+                (run_id, call_id),
+            )
+            row = await cursor.fetchone()
+        return None if row is None else _call(row)
+
     async def of(self, run_id: str) -> list[Call]:
         async with self._database.transaction() as connection:
             cursor = await connection.execute("SELECT * FROM trace WHERE run_id = %s ORDER BY id", (run_id,))
@@ -115,6 +128,10 @@ class MemoryTrace:
 
     async def record(self, call: Call) -> None:
         self.calls.append(call)
+
+    async def find(self, run_id: str, call_id: str) -> Call | None:
+        found = [call for call in self.calls if (call.run_id, call.call_id) == (run_id, call_id) and call.result]
+        return found[-1] if found else None
 
     async def of(self, run_id: str) -> list[Call]:
         return [call for call in self.calls if call.run_id == run_id]
