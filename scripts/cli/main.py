@@ -42,8 +42,11 @@ def guarded(arguments: Sequence[str] | None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        return _sentence(f"{where}{error.strerror or error}", DevfixError.exit_code)
+        place = f"{error.filename}: " if error.filename else ""
+        return _sentence(f"{place}{error.strerror or error}", DevfixError.exit_code)
+    except _database_errors() as error:
+        first = (str(error).splitlines() or [type(error).__name__])[0]
+        return _sentence(f"the database went away ({first}); every saved step is kept", DevfixError.exit_code)
     return code
 
 
@@ -58,12 +61,18 @@ def _run(arguments: Sequence[str] | None) -> int:
     except typer.Abort:
         return INTERRUPTED
     except TyperException as error:
-        context = getattr(error, "ctx", None)
-        if context is not None:
-            sys.stderr.write(f"{context.get_usage()}\nTry '{context.command_path} --help' for help.\n")
+        where = getattr(error, "ctx", None)
+        if where is not None:
+            sys.stderr.write(f"{where.get_usage()}\nTry '{where.command_path} --help' for help.\n")
         return _sentence(error.format_message(), 2)
     except DevfixError as error:
         return _sentence(str(error), error.exit_code)
+
+
+def _database_errors() -> tuple[type[Exception], ...]:
+    """What the driver raises when a connection breaks; nothing where no database was used, so it is not loaded."""
+    psycopg = sys.modules.get("psycopg")
+    return () if psycopg is None else (psycopg.OperationalError,)
 
 
 def _sentence(text: str, code: int) -> int:
