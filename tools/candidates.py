@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Annotated, Any, NamedTuple
@@ -70,7 +71,9 @@ async def evaluate_candidates(
     except CommandLost as lost:
         return ToolResult(content=f"the candidates could not be tried: {lost}", is_error=True)
     verdicts: dict[int, dict[str, Any]] = {
-        index: {"verdict": "invalid", "why": each.why} for index, each in enumerate(splices) if isinstance(each, _Refused)
+        index: {"verdict": "invalid", "why": each.why}
+        for index, each in enumerate(splices)
+        if isinstance(each, _Refused)
     }
     verdicts |= {usable[each["i"]][0]: each for each in events if each["e"] == "candidate"}
     baseline = next((each for each in events if each["e"] == "baseline"), None)
@@ -130,7 +133,7 @@ def _position(text: str, old: str, line: int | None) -> int | _Refused:
 
 def _overlap(splices: Sequence[Splice]) -> bool:
     ordered = sorted(splices)
-    return any(one[0] == other[0] and other[1] < one[2] for one, other in zip(ordered, ordered[1:], strict=False))
+    return any(one[0] == other[0] and other[1] < one[2] for one, other in itertools.pairwise(ordered))
 
 
 def _result(given: int, verdicts: dict[int, dict[str, Any]], baseline: dict[str, Any] | None) -> ToolResult:
@@ -155,6 +158,5 @@ def _in_words(event: dict[str, Any]) -> str:
     counts = f"{event['passed']} of {event['of']}"
     if verdict == "plausible":
         return "plausible"
-    if event.get("broke"):
-        return f"{verdict}: passes {counts} of the failing tests, then {event['failed'][0] if event['failed'] else 'others'} fails"
-    return f"{verdict}: passes {counts} of the failing tests"
+    then = f", then {event['failed'][0]} fails" if event.get("broke") and event["failed"] else ""
+    return f"{verdict}: passes {counts} of the failing tests{then}"

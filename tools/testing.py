@@ -15,7 +15,7 @@ from pydantic import JsonValue
 from tools.registry import ToolContext, ToolResult, tool
 from tools.test_command import CommandLost, WaitingTests, report, waiting
 from tools.testfiles import is_test_file
-from tools.verdict import Judged, error_in, first_line, judge, unittest_counts, unittest_failing
+from tools.verdict import Judged, error_in, first_line, judge, printed_counts, printed_failing
 from tools.warm import lent
 
 Event = dict[str, Any]
@@ -49,7 +49,7 @@ async def run_tests(select: list[str] | None = None, locate: bool = False, *, co
 
 def own_names(context: ToolContext) -> frozenset[str]:
     """Names under which the project's own modules can be imported."""
-    names = set()
+    names: set[str] = set()
     for path in context.workspace.files():
         if path.endswith(".py"):
             names.update(part.removesuffix(".py") for part in path.split("/"))
@@ -106,7 +106,11 @@ async def _surveyed(tests: WaitingTests, select: Sequence[str] | None) -> Event:
 
 
 def _result(event: Event, *, root: str, own: frozenset[str]) -> ToolResult:
-    judged = Judged("timeout" if "longer" in event["lost"] else "unreachable", event["lost"]) if "lost" in event else judge(event, root=root, own=own)  # fmt: skip
+    judged = (
+        Judged("timeout" if "longer" in event["lost"] else "unreachable", event["lost"])
+        if "lost" in event
+        else judge(event, root=root, own=own)
+    )
     facts = _facts(event, judged)
     text = "\n".join(_lines(event, judged, facts))
     return ToolResult(content=text, facts={**facts, "text": text[:6000]})
@@ -116,8 +120,8 @@ def _facts(event: Event, judged: Judged) -> dict[str, JsonValue]:
     output = str(event.get("output", ""))
     counts: dict[str, Any] = {name: event.get(name, 0) for name in ("tests", "passed", "failed", "errors", "skipped")}
     failing = [each["id"] for each in event.get("failing", [])]
-    if event.get("status") is None and (counted := unittest_counts(output)):
-        counts, failing = dict(counted), unittest_failing(output)
+    if event.get("status") is None and (counted := printed_counts(output)):
+        counts, failing = dict(counted), printed_failing(output)
     failing += [each["id"] for each in event.get("collect_errors", [])]
     counts["errors"] += len(event.get("collect_errors", []))
     return {
@@ -132,7 +136,8 @@ def _facts(event: Event, judged: Judged) -> dict[str, JsonValue]:
 
 
 def _lines(event: Event, judged: Judged, facts: dict[str, Any]) -> list[str]:
-    counts = f"{facts['passed']} passed, {facts['failed']} failed, {facts['errors']} errors, {facts['skipped']} skipped of {facts['tests']} tests"  # fmt: skip
+    parts = [f"{facts[name]} {name}" for name in ("passed", "failed", "errors", "skipped")]
+    counts = f"{', '.join(parts)} of {facts['tests']} tests"
     lines = [f"{judged.outcome}: {counts}" + (f"; {judged.why}" if judged.why else "")]
     if judged.outcome not in ("passed", "no_tests"):
         for each in [*event.get("failing", []), *event.get("collect_errors", [])][:SHOWN_FAILING]:

@@ -20,10 +20,16 @@ Event = Mapping[str, Any]
 
 _NOT_FOUND = (126, 127)
 _NO_TESTS = 5
-_CANT_START = re.compile(r"^(?:\S*python\S*: )?(No module named [\w.]+|can't open file .*|\S*: not found|ERROR: file or directory not found: .*)$", re.MULTILINE)  # fmt: skip
+_CANT_START = re.compile(
+    r"^(?:\S*python\S*: )?(No module named [\w.]+|can't open file .*|\S*: not found"
+    r"|ERROR: file or directory not found: .*)$",
+    re.MULTILINE,
+)
 _PYTEST_FRAME = re.compile(r"^(\S+\.py):(\d+): in ", re.MULTILINE)
 _PYTHON_FRAME = re.compile(r'^\s*File "([^"]+\.py)", line (\d+)', re.MULTILINE)
 _ERROR = re.compile(r"^(?:E\s+)?(\w+(?:Error|Exception|Interrupt)): ?(.*)$", re.MULTILINE)
+_PYTEST_END = re.compile(r"^=* ?((?:\d+ \w+,? ?)+)in [\d.]+s", re.MULTILINE)
+_PYTEST_FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+::\S+)", re.MULTILINE)
 _UNITTEST = re.compile(r"^Ran (\d+) tests? in", re.MULTILINE)
 _UNITTEST_END = re.compile(r"^(?:OK|FAILED)(?: \((.*)\))?$", re.MULTILINE)
 _UNITTEST_FAILED = re.compile(r"^(?:FAIL|ERROR): (\S+) \(([\w.]+)\)", re.MULTILINE)
@@ -46,7 +52,7 @@ def judge(event: Event, *, root: str, own: frozenset[str]) -> Judged:
         return Judged("unreachable", f"the module {name} was imported from {path}, outside the workspace")
     if event.get("collect_errors"):
         return _not_collected(event["collect_errors"], own)
-    if event.get("status") == _NO_TESTS or (event.get("status") is not None and not event["tests"]):
+    if event.get("status") == _NO_TESTS or (event.get("status") == 0 and not event["tests"]):
         return Judged("no_tests", "no test was found")
     if event.get("failing"):
         return Judged("failed", "")
@@ -83,7 +89,9 @@ def _by_exit_code(event: Event, root: str, own: frozenset[str]) -> Judged:
         error = error_in(output, root)
         if error is not None and _is_repairable(error, own):
             return Judged("failed", f"{error['type']}: {first_line(error['message'])}")
-        return Judged("unreachable", f"pytest could not run the tests (exit code {status if status is not None else code})")
+        return Judged(
+            "unreachable", f"pytest could not run the tests (exit code {status if status is not None else code})"
+        )
     if status == 0:
         return Judged("failed", f"all tests passed, but the command ended with exit code {code}")
     return Judged("failed", f"the command ended with exit code {code}")
@@ -105,20 +113,32 @@ def _frames(output: str, root: str) -> Iterator[tuple[str, str]]:
             yield inside, line
 
 
-def unittest_counts(output: str) -> dict[str, int] | None:
-    """What `python -m unittest` printed at its end, or None."""
-    ran = _UNITTEST.search(output)
-    if ran is None:
+def printed_counts(output: str) -> dict[str, int] | None:
+    """What unittest, or a pytest without our plugin, printed at its end; None where it was neither."""
+    if ran := _UNITTEST.search(output):
+        return _unittest_counts(int(ran[1]), output)
+    ends = _PYTEST_END.findall(output)
+    if not ends:
         return None
+    said = {name.rstrip("s"): int(count) for count, name in re.findall(r"(\d+) (\w+)", ends[-1])}
+    counts = {name: said.get(name.rstrip("s"), 0) for name in ("passed", "failed", "errors", "skipped")}
+    return {"tests": sum(counts.values()), **counts}
+
+
+def _unittest_counts(total: int, output: str) -> dict[str, int]:
     ends = _UNITTEST_END.findall(output)
     said = dict(re.findall(r"(\w+)=(\d+)", ends[-1])) if ends else {}
     failed, errors, skipped = (int(said.get(name, 0)) for name in ("failures", "errors", "skipped"))
-    total = int(ran[1])
-    return {"tests": total, "failed": failed, "errors": errors, "skipped": skipped, "passed": total - failed - errors - skipped}  # fmt: skip
+    passed = total - failed - errors - skipped
+    return {"tests": total, "passed": passed, "failed": failed, "errors": errors, "skipped": skipped}
 
 
-def unittest_failing(output: str) -> list[str]:
-    return [f"{place}.{name}" if not place.endswith(name) else place for name, place in _UNITTEST_FAILED.findall(output)]
+def printed_failing(output: str) -> list[str]:
+    """The names of failed tests in that output."""
+    named = [
+        f"{place}.{name}" if not place.endswith(name) else place for name, place in _UNITTEST_FAILED.findall(output)
+    ]
+    return named or _PYTEST_FAILED.findall(output)
 
 
 def first_line(message: str) -> str:

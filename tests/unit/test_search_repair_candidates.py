@@ -13,7 +13,9 @@ from graph.models.search_repair.source import Source
 from graph.models.search_repair.templates import TEMPLATES, Failure
 
 
-def proposals(text: str, *, errors: tuple[str, ...] = (), messages: tuple[str, ...] = (), most: int = 1500) -> list[Candidate]:
+def proposals(
+    text: str, *, errors: tuple[str, ...] = (), messages: tuple[str, ...] = (), most: int = 1500
+) -> list[Candidate]:
     source = Source("code.py", text)
     lines = [Suspicion("code.py", number, 1.0) for number in range(1, text.count("\n") + 2)]
     failure = Failure(errors=frozenset(errors), messages=messages)
@@ -38,30 +40,70 @@ FAULTS = [
     ("wrong start", "def product(xs):\n    p = 0\n    for x in xs:\n        p *= x\n    return p\n", "p = 1", ()),
     ("a step too little", "def sumto(n):\n    return sum(range(n))\n", "range(n + 1)", ()),
     ("any for all", "def clean(xs):\n    return any(x > 0 for x in xs)\n", "all(x > 0", ()),
-    ("append for extend", "def join(a, b):\n    r = []\n    r.append(a)\n    r.extend(b)\n    return r\n", "r.extend(a)", ()),
+    (
+        "append for extend",
+        "def join(a, b):\n    r = []\n    r.append(a)\n    r.extend(b)\n    return r\n",
+        "r.extend(a)",
+        (),
+    ),
     ("a missing sort", "def median(xs):\n    ys = list(xs)\n    return ys[len(ys) // 2]\n", "sorted(list(xs))", ()),
     ("a missing abs", "def distance(a, b):\n    return a - b\n", "abs(a - b)", ()),
     ("a call too many", "def walk(x):\n    return str(list(x))\n", "return list(x)", ()),
     ("and for or", "def outside(x):\n    return x < 0 and x > 9\n", "x < 0 or x > 9", ()),
     ("a negation", "def pick(x, ok):\n    if ok:\n        return None\n    return x\n", "if not ok", ()),
-    ("an empty case", "def mean(xs):\n    return sum(xs) / len(xs)\n", "if not xs:\n        return 0", ("ZeroDivisionError",)),
-    ("nothing there", "def size(node):\n    return 1 + size(node.next)\n", "if node is None:\n        return 0", ("AttributeError",)),
+    (
+        "an empty case",
+        "def mean(xs):\n    return sum(xs) / len(xs)\n",
+        "if not xs:\n        return 0",
+        ("ZeroDivisionError",),
+    ),
+    (
+        "nothing there",
+        "def size(node):\n    return 1 + size(node.next)\n",
+        "if node is None:\n        return 0",
+        ("AttributeError",),
+    ),
     ("a missing key", "def count(d, k):\n    return d[k] + 1\n", "d.get(k, 0)", ("KeyError",)),
     ("a shared default", "def put(x, box=[]):\n    box.append(x)\n    return box\n", "box=None", ()),
     ("a forgotten return", "def double(x):\n    x * 2\n", "return x * 2", ()),
-    ("a return in the loop", "def total(xs):\n    s = 0\n    for x in xs:\n        s += x\n        return s\n", "        s += x\n    return s", ()),
-    ("a forgotten step", "def count(n):\n    i = 0\n    while i < n:\n        print(i)\n    return i\n", "i += 1", ("Timeout",)),
+    (
+        "a return in the loop",
+        "def total(xs):\n    s = 0\n    for x in xs:\n        s += x\n        return s\n",
+        "        s += x\n    return s",
+        (),
+    ),
+    (
+        "a forgotten step",
+        "def count(n):\n    i = 0\n    while i < n:\n        print(i)\n    return i\n",
+        "i += 1",
+        ("Timeout",),
+    ),
     ("one row many times", "def grid(n):\n    g = [[0] * n] * n\n    return g\n", "[[0] * n for _ in range(n)]", ()),
     ("pairs from nowhere", "def flip(d):\n    return {v: k for k, v in d}\n", "in d.items()", ("ValueError",)),
     ("sort gives None", "def top(xs):\n    xs = xs.sort()\n    return xs\n", "    xs.sort()", ("TypeError",)),
     ("is for ==", "def big(x):\n    return x is 1000\n", "x == 1000", ()),
     ("the wrong side of a slice", "def tail(xs, n):\n    return xs[:n]\n", "xs[n:]", ()),
     ("old values", "def fib(a, b):\n    a = b\n    b = a + b\n    return a, b\n", "a, b = b, a + b", ()),
-    ("break for continue", "def odd(xs):\n    r = []\n    for x in xs:\n        if x % 2 == 0:\n            break\n        r.append(x)\n    return r\n", "continue", ()),
-    ("the wrong attribute", "class P:\n    def __init__(self, x, y):\n        self.x = x\n        self.y = y\n    def up(self):\n        return self.x + 1\n", "self.y + 1", ()),
-    ("a broken chain", "def sign(x):\n    r = 0\n    if x < 0:\n        r = -1\n    if x == 0:\n        r = 0\n    else:\n        r = 1\n    return r\n", "elif x == 0", ()),
+    (
+        "break for continue",
+        "def odd(xs):\n    r = []\n    for x in xs:\n        if x % 2 == 0:\n            break\n        r.append(x)\n    return r\n",
+        "continue",
+        (),
+    ),
+    (
+        "the wrong attribute",
+        "class P:\n    def __init__(self, x, y):\n        self.x = x\n        self.y = y\n    def up(self):\n        return self.x + 1\n",
+        "self.y + 1",
+        (),
+    ),
+    (
+        "a broken chain",
+        "def sign(x):\n    r = 0\n    if x < 0:\n        r = -1\n    if x == 0:\n        r = 0\n    else:\n        r = 1\n    return r\n",
+        "elif x == 0",
+        (),
+    ),
     ("swapped indices", "def cell(g, x, y):\n    return g[x][y]\n", "g[y][x]", ()),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("fault", "text", "wanted", "errors"), FAULTS, ids=[each[0] for each in FAULTS])
@@ -77,9 +119,15 @@ def test_the_fix_of_each_class_of_fault_is_among_the_first_candidates(
 def test_names_that_do_not_exist_are_corrected() -> None:
     """A misspelt name, a forgotten `self.`, a forgotten import: the message says which name is meant."""
     messages = ("name 'widht' is not defined",)
-    assert any("width * 2" in each.text for each in proposals("def f(width):\n    return widht * 2\n", errors=("NameError",), messages=messages)[:30])  # fmt: skip
+    assert any(
+        "width * 2" in each.text
+        for each in proposals("def f(width):\n    return widht * 2\n", errors=("NameError",), messages=messages)[:30]
+    )
     messages = ("name 'math' is not defined",)
-    assert any(each.text.startswith("import math\n") for each in proposals("def f(x):\n    return math.sqrt(x)\n", errors=("NameError",), messages=messages)[:30])  # fmt: skip
+    assert any(
+        each.text.startswith("import math\n")
+        for each in proposals("def f(x):\n    return math.sqrt(x)\n", errors=("NameError",), messages=messages)[:30]
+    )
 
 
 SAMPLE = dedent(
@@ -110,7 +158,11 @@ SAMPLE = dedent(
 )
 
 
-@pytest.mark.parametrize("text", [SAMPLE, SAMPLE + "\n", SAMPLE.replace("\n", "\r\n") + "\r\n", SAMPLE.replace("    ", "\t")], ids=["no final newline", "plain", "CRLF", "tabs"])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [SAMPLE, SAMPLE + "\n", SAMPLE.replace("\n", "\r\n") + "\r\n", SAMPLE.replace("    ", "\t")],
+    ids=["no final newline", "plain", "CRLF", "tabs"],
+)
 def test_edits_are_exact_and_give_valid_code_once_each(text: str) -> None:
     """Each candidate's edits lead from the file to its text; it parses, differs from the file, and no two mean the same."""
     seen = {ast.dump(ast.parse(text))}
@@ -157,7 +209,13 @@ def test_pairs_change_two_places_of_the_original() -> None:
 
 def test_edits_between_hold_on_to_a_line() -> None:
     """Inserted and deleted lines come with a neighbour, so that the old text is never empty."""
-    for old, new in [("a\nb\n", "a\nx\nb\n"), ("a\nb\n", "b\n"), ("a\nb", "a\nb\nc"), ("a\nb\n", "a\n"), ("a\n", "x\na\ny\n")]:
+    for old, new in [
+        ("a\nb\n", "a\nx\nb\n"),
+        ("a\nb\n", "b\n"),
+        ("a\nb", "a\nb\nc"),
+        ("a\nb\n", "a\n"),
+        ("a\n", "x\na\ny\n"),
+    ]:
         edits = edits_between("p", old, new)
         assert all(edit.old for edit in edits)
         assert applied(old, edits) == new

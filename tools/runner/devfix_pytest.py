@@ -11,7 +11,8 @@ from __future__ import annotations
 import os
 import sys
 import time
-from typing import Any, Dict, Generator, List, Optional
+from collections.abc import Generator
+from typing import Any
 
 import devfix_server
 import pytest
@@ -30,9 +31,9 @@ class Reporter:
         self.task = task
         self.root = root
         self.spectrum = Spectrum(root) if task.trace else None
-        self.current = None  # type: Optional[str]
+        self.current: str | None = None
         self.began = 0.0
-        self.outcomes = {}  # type: Dict[str, Event]
+        self.outcomes: dict[str, Event] = {}
 
     def send(self, **event: Any) -> None:
         self.task.send(event)
@@ -59,7 +60,7 @@ class Reporter:
         """Called from the timer's signal: the test is lost, and with it this process."""
         lines = self.spectrum.stop() if self.spectrum else {}
         frames = self.frames_of_stack(frame)
-        error = {"type": "Timeout", "message": "did not end in %.3g s" % seconds, "frames": frames,
+        error = {"type": "Timeout", "message": f"did not end in {seconds:.3g} s", "frames": frames,
                  "where": frames[-1] if frames else None}  # fmt: skip
         self.send(e="end", id=self.current, outcome="failed", duration=seconds, cpu=seconds,
                   error=error, stopped=True, lines=lines)  # fmt: skip
@@ -84,8 +85,8 @@ class Reporter:
         return {"type": kind, "message": message_of(excinfo.value), "frames": frames,
                 "where": frames[-1] if frames else None}  # fmt: skip
 
-    def frames_of_traceback(self, traceback: Any, value: Any) -> List[List[Any]]:
-        found = []  # type: List[List[Any]]
+    def frames_of_traceback(self, traceback: Any, value: Any) -> list[list[Any]]:
+        found: list[list[Any]] = []
         while traceback is not None:
             self.keep(found, traceback.tb_frame.f_code.co_filename, traceback.tb_lineno)
             traceback = traceback.tb_next
@@ -93,28 +94,28 @@ class Reporter:
             self.keep(found, value.filename, value.lineno)
         return found
 
-    def frames_of_stack(self, frame: Any) -> List[List[Any]]:
-        found = []  # type: List[List[Any]]
+    def frames_of_stack(self, frame: Any) -> list[list[Any]]:
+        found: list[list[Any]] = []
         while frame is not None:
             self.keep(found, frame.f_code.co_filename, frame.f_lineno)
             frame = frame.f_back
         return found[::-1]
 
-    def keep(self, found: List[List[Any]], filename: str, number: int) -> None:
+    def keep(self, found: list[list[Any]], filename: str, number: int) -> None:
         path = self.root.relative(filename)
         if path is not None:
             found.append([path, number])
             if len(found) > _FRAMES:
                 del found[1]  # a deep recursion: where it began and where it ended are what matters
 
-    def foreign_modules(self) -> List[List[str]]:
+    def foreign_modules(self) -> list[list[str]]:
         """Modules with the project's own names that came from somewhere else."""
         found = []
         for name in sorted(self.root.top_level_names()):
             origin = getattr(sys.modules.get(name), "__file__", None)
-            if origin and not os.path.realpath(origin).startswith(self.root.path + os.sep):
-                if not _is_standard(name):
-                    found.append([name, origin])
+            inside = not origin or os.path.realpath(origin).startswith(self.root.path + os.sep)
+            if not inside and not _is_standard(name):
+                found.append([name, origin])
         return found
 
 
@@ -143,10 +144,10 @@ def _is_standard(name: str) -> bool:
 _setup = devfix_server.take_setup()
 _root = Root(_setup["root"]) if _setup else None
 _server = devfix_server.connect(_setup, _root) if _setup and _root else None
-_reporter = None  # type: Optional[Reporter]
+_reporter: Reporter | None = None
 
 
-def _start(task: Optional[Task]) -> None:
+def _start(task: Task | None) -> None:
     global _reporter
     if task is not None and _root is not None:
         _reporter = Reporter(task, _root)
@@ -171,7 +172,7 @@ def pytest_collection(session: Any) -> None:
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(session: Any, config: Any, items: List[Any]) -> None:
+def pytest_collection_modifyitems(session: Any, config: Any, items: list[Any]) -> None:
     if _reporter is not None:
         _reporter.task.choose(items)
 

@@ -2,15 +2,17 @@
 
     python -I devfix_relay.py '{"command": …, "mode": "report" | "serve", …}'
 
-report: runs the command once and prints one JSON line (plain: without the plugin). serve: starts the command with a plugin that lets its
-pytest wait (see devfix_server), then passes JSON lines between the standard streams and that pytest. Where the
-command starts no pytest, candidates are written to this throw-away view and judged by the exit code.
+report: runs the command once and prints one JSON line (plain: without the plugin). serve: starts the command with
+a plugin that lets its pytest wait (see devfix_server), then passes JSON lines between the standard streams and that
+pytest. Where the command starts no pytest, candidates are written to this throw-away view and judged by the exit
+code.
 
 Runs under the user's interpreter: Python 3.8 or newer, standard library only.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import selectors
@@ -21,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from typing import Any, Dict, List, Optional
+from typing import Any
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
@@ -56,7 +58,7 @@ class Output:
 
 
 class Relay:
-    def __init__(self, setup: Dict[str, Any]) -> None:
+    def __init__(self, setup: dict[str, Any]) -> None:
         self.setup = setup
         self.folder = tempfile.mkdtemp(prefix="devfix-")
         self.output = Output(setup["output_bytes"])
@@ -66,7 +68,7 @@ class Relay:
 
     # -- report ----------------------------------------------------------------------------------------------
 
-    def report(self) -> Dict[str, Any]:
+    def report(self) -> dict[str, Any]:
         began = time.monotonic()
         summary = Summary()
         process = self.start("off" if self.setup["mode"] == "plain" else "report")
@@ -79,9 +81,8 @@ class Relay:
         """Take in output and events until the command has ended. True when the time was over first."""
         with selectors.DefaultSelector() as selector:
             selector.register(self.listener, selectors.EVENT_READ, self.accept)
-            assert process.stdout is not None  # noqa: S101 - it was opened as a pipe
-            selector.register(process.stdout, selectors.EVENT_READ, self.take_output)
-            ended = None  # type: Optional[float]
+            selector.register(output_of(process), selectors.EVENT_READ, self.take_output)
+            ended: float | None = None
             while time.monotonic() < deadline:
                 if ended is None and process.poll() is not None:
                     ended = time.monotonic()
@@ -126,17 +127,17 @@ class Relay:
         for line in sys.stdin:
             self.answer_cold(json.loads(line))
 
-    def first_connection(self, process: subprocess.Popen[bytes]) -> Optional[socket.socket]:
+    def first_connection(self, process: subprocess.Popen[bytes]) -> socket.socket | None:
         deadline = time.monotonic() + self.setup["timeout"]
-        assert process.stdout is not None  # noqa: S101 - it was opened as a pipe
+        output = output_of(process)
         with selectors.DefaultSelector() as selector:
             selector.register(self.listener, selectors.EVENT_READ)
-            selector.register(process.stdout, selectors.EVENT_READ)
+            selector.register(output, selectors.EVENT_READ)
             while time.monotonic() < deadline:
                 for key, _ in selector.select(0.1):
                     if key.fileobj is self.listener:
                         return self.listener.accept()[0]
-                    self.take_output(selector, process.stdout, Summary())
+                    self.take_output(selector, output, Summary())
                 if process.poll() is not None and not selector.select(0):
                     return None
         return None
@@ -146,13 +147,13 @@ class Relay:
         answers = Lines()
         with selectors.DefaultSelector() as selector:
             selector.register(connection, selectors.EVENT_READ)
-            selector.register(sys.stdin.buffer.raw, selectors.EVENT_READ)
-            assert process.stdout is not None  # noqa: S101 - it was opened as a pipe
-            selector.register(process.stdout, selectors.EVENT_READ)
+            selector.register(sys.stdin.fileno(), selectors.EVENT_READ)
+            output = output_of(process)
+            selector.register(output, selectors.EVENT_READ)
             while True:
                 for key, _ in selector.select():
-                    if key.fileobj is process.stdout:
-                        self.take_output(selector, process.stdout, Summary())
+                    if key.fileobj is output:
+                        self.take_output(selector, output, Summary())
                     elif key.fileobj is connection:
                         data = receive(connection)
                         for line in answers.add(data):
@@ -168,7 +169,7 @@ class Relay:
 
     # -- commands without pytest -----------------------------------------------------------------------------
 
-    def answer_cold(self, request: Dict[str, Any]) -> None:
+    def answer_cold(self, request: dict[str, Any]) -> None:
         if request["op"] == "survey":
             self.output = Output(self.setup["output_bytes"])
             emit({**self.report(), "e": "surveyed_cold"})
@@ -183,8 +184,8 @@ class Relay:
                   "broke": False, "failed": []})  # fmt: skip
         emit({"e": "done"})
 
-    def try_cold(self, edits: List[List[Any]], limit: float) -> str:
-        kept = {}  # type: Dict[str, bytes]
+    def try_cold(self, edits: list[list[Any]], limit: float) -> str:
+        kept: dict[str, bytes] = {}
         try:
             for path, start, end, text in sorted(edits, key=lambda each: -each[1]):
                 absolute = os.path.join(self.setup["root"], path)
@@ -216,7 +217,7 @@ class Relay:
             start_new_session=True,
         )
 
-    def environment(self, mode: str) -> Dict[str, str]:
+    def environment(self, mode: str) -> dict[str, str]:
         env = dict(os.environ)
         if mode == "off":
             env["PYTHONDONTWRITEBYTECODE"] = "1"  # a candidate may have the size and the second of the one before
@@ -243,15 +244,20 @@ class Lines:
     """Whole lines out of a stream of pieces."""
 
     def __init__(self) -> None:
-        self._rest = []  # type: List[bytes]
+        self._rest: list[bytes] = []
 
-    def add(self, data: bytes) -> List[bytes]:
+    def add(self, data: bytes) -> list[bytes]:
         if b"\n" not in data:
             self._rest.append(data)
             return []
         *lines, rest = (b"".join(self._rest) + data).split(b"\n")
         self._rest = [rest]
         return lines
+
+
+def output_of(process: subprocess.Popen[bytes]) -> Any:
+    """The pipe that `start` opened."""
+    return process.stdout
 
 
 def receive(connection: socket.socket) -> bytes:
@@ -268,14 +274,12 @@ def replace(path: str, data: bytes) -> None:
 
 def stop(process: subprocess.Popen[bytes]) -> None:
     """Ends the command and its group; the sandbox ends whatever has left the group."""
-    try:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        pass
     process.wait()
 
 
-def emit(event: Dict[str, Any]) -> None:
+def emit(event: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps(event) + "\n")
     sys.stdout.flush()
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 import os
 import re
-from typing import Any, Dict, List, Optional, Set, Tuple
+from typing import Any
 
-Event = Dict[str, Any]
-Line = Tuple[str, int]
+Event = dict[str, Any]
+Line = tuple[str, int]
 
 _FAILED = ("failed", "error")
 _TEST_FOLDER = re.compile(r"(^|_)tests?(ing|cases|suite|data)?(_|$)", re.IGNORECASE)
@@ -35,20 +35,20 @@ class Root:
     def __init__(self, path: str) -> None:
         self.path = os.path.realpath(path)
         self._prefixes = tuple({self.path + os.sep, os.path.abspath(path) + os.sep})
-        self._known = {}  # type: Dict[str, Optional[str]]
+        self._known: dict[str, str | None] = {}
 
-    def relative(self, path: str) -> Optional[str]:
+    def relative(self, path: str) -> str | None:
         """The path below the root with `/`, or None for files that are elsewhere or are dependencies."""
         if path not in self._known:
             self._known[path] = self._relative(path)
         return self._known[path]
 
-    def source(self, path: str) -> Optional[str]:
+    def source(self, path: str) -> str | None:
         """As `relative`, for the project's own Python files that are not tests."""
         found = self.relative(path)
         return found if found and found.endswith(".py") and not is_test_file(found) else None
 
-    def _relative(self, path: str) -> Optional[str]:
+    def _relative(self, path: str) -> str | None:
         if path.startswith("<"):
             return None
         absolute = os.path.abspath(path)
@@ -58,9 +58,9 @@ class Root:
                 return None if any(part in _DEPENDENCIES for part in rest.split("/")[:-1]) else rest
         return None
 
-    def top_level_names(self) -> Set[str]:
+    def top_level_names(self) -> set[str]:
         """What the project's own modules are called: Python files and packages of the root, `src` and `lib`."""
-        names = set()  # type: Set[str]
+        names: set[str] = set()
         for folder in (self.path, os.path.join(self.path, "src"), os.path.join(self.path, "lib")):
             if not os.path.isdir(folder):
                 continue
@@ -76,13 +76,13 @@ class Summary:
     """Adds events up. Knows nothing of pytest, so that it can be fed across processes."""
 
     def __init__(self) -> None:
-        self.collected = None  # type: Optional[int]
-        self.tests = {}  # type: Dict[str, Event]
-        self.running = None  # type: Optional[str]
-        self.collect_errors = []  # type: List[Event]
-        self.foreign = []  # type: List[List[str]]
-        self.modules = []  # type: List[str]
-        self.status = None  # type: Optional[int]
+        self.collected: int | None = None
+        self.tests: dict[str, Event] = {}
+        self.running: str | None = None
+        self.collect_errors: list[Event] = []
+        self.foreign: list[list[str]] = []
+        self.modules: list[str] = []
+        self.status: int | None = None
 
     def add(self, event: Event) -> None:
         kind = event["e"]
@@ -103,19 +103,24 @@ class Summary:
     def stopped(self, seconds: float) -> None:
         """The process was killed while a test ran: that test did not end in time."""
         if self.running is not None:
-            error = {"type": "Timeout", "message": "did not end in %.3g s" % seconds, "frames": [], "where": None}
+            error: Event = {
+                "type": "Timeout",
+                "message": f"did not end in {seconds:.3g} s",
+                "frames": [],
+                "where": None,
+            }
             self.add({"e": "end", "id": self.running, "outcome": "failed", "duration": seconds, "cpu": seconds,
                       "error": error, "stopped": True, "lines": {}})  # fmt: skip
 
-    def ids(self, *outcomes: str) -> List[str]:
+    def ids(self, *outcomes: str) -> list[str]:
         return [name for name, test in self.tests.items() if test["outcome"] in outcomes]
 
-    def failing(self) -> List[Event]:
+    def failing(self) -> list[Event]:
         return [test for test in self.tests.values() if test["outcome"] in _FAILED]
 
     def longest(self, clock: str = "duration") -> float:
         """Seconds (of wall time, or of `cpu` time) that the slowest test took which came to an end."""
-        return max([test[clock] for test in self.tests.values() if not test.get("stopped")] or [0.0])
+        return max([float(test[clock]) for test in self.tests.values() if not test.get("stopped")] or [0.0])
 
     def as_json(self) -> Event:
         failing = self.failing()
@@ -135,7 +140,7 @@ class Summary:
             "longest": self.longest(),
         }
 
-    def suspicious(self) -> List[List[Any]]:
+    def suspicious(self) -> list[list[Any]]:
         """The project's lines, most suspicious first: Ochiai over the lines that each test ran.
 
         Where no test could be collected, the lines of the traceback stand in for them, the innermost first.
@@ -143,8 +148,8 @@ class Summary:
         failing = self.failing()
         if not failing:
             return _from_tracebacks(self.collect_errors)
-        bad = {}  # type: Dict[Line, int]
-        good = {}  # type: Dict[Line, int]
+        bad: dict[Line, int] = {}
+        good: dict[Line, int] = {}
         for test in self.tests.values():
             if test["outcome"] != "skipped":
                 counts = bad if test["outcome"] in _FAILED else good
@@ -161,15 +166,15 @@ def _brief(test: Event) -> Event:
     return {key: test.get(key) for key in ("id", "outcome", "duration", "error", "stopped")}
 
 
-def _lines(test: Event) -> Set[Line]:
+def _lines(test: Event) -> set[Line]:
     found = {(path, number) for path, numbers in test.get("lines", {}).items() for number in numbers}
     error = test.get("error") or {}
     found.update((path, number) for path, number in error.get("frames", []) if not is_test_file(path))
     return found
 
 
-def _from_tracebacks(events: List[Event]) -> List[List[Any]]:
-    scores = {}  # type: Dict[Line, float]
+def _from_tracebacks(events: list[Event]) -> list[list[Any]]:
+    scores: dict[Line, float] = {}
     for event in events:
         score = 1.0
         for path, number in reversed((event.get("error") or {}).get("frames", [])):

@@ -10,6 +10,7 @@ Runs inside the sandbox under the user's interpreter: Python 3.8 or newer, stand
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import importlib.util
@@ -23,12 +24,13 @@ import socket
 import sys
 import time
 import warnings
+from collections.abc import Callable
 from importlib.machinery import SourceFileLoader
-from typing import Any, Callable, Dict, List, Optional, Set, Tuple
+from typing import Any
 
 from devfix_results import Event, Root, Summary
 
-Edit = Tuple[str, int, int, str]
+Edit = tuple[str, int, int, str]
 """Path, first byte, byte past the end, new text."""
 
 SETUP = "DEVFIX_RUNNER"
@@ -51,12 +53,12 @@ _HANGING_TESTS = 3
 _LATER_HANGS = 1.0
 
 
-def take_setup() -> Optional[Dict[str, Any]]:
+def take_setup() -> dict[str, Any] | None:
     """The channel's description, taken out of the environment, so that the tests see the user's own."""
     raw = os.environ.pop(SETUP, None)
     if raw is None:
         return None
-    setup = json.loads(raw)  # type: Dict[str, Any]
+    setup: dict[str, Any] = json.loads(raw)
     for name, value in setup["restore"].items():
         if value is None:
             os.environ.pop(name, None)
@@ -65,7 +67,7 @@ def take_setup() -> Optional[Dict[str, Any]]:
     return setup
 
 
-def connect(setup: Dict[str, Any], root: Root) -> Server:
+def connect(setup: dict[str, Any], root: Root) -> Server:
     channel = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     channel.connect(setup["socket"])
     return Server(channel, root, serves=setup["mode"] == "serve", jobs=setup["jobs"])
@@ -93,8 +95,8 @@ def take_over_options(config: Any) -> None:
 class Task:
     """What this process is to do with its session."""
 
-    def __init__(self, fd: int, *, ids: Optional[List[str]] = None, skip: Optional[Set[str]] = None, limit: float = 0.0,
-                 limits: Optional[Dict[str, float]] = None, late: Optional[Set[str]] = None, survey: bool = False,
+    def __init__(self, fd: int, *, ids: list[str] | None = None, skip: set[str] | None = None, limit: float = 0.0,
+                 limits: dict[str, float] | None = None, late: set[str] | None = None, survey: bool = False,
                  trace: bool = False, forked: bool = True, stop: bool = False) -> None:  # fmt: skip
         self.fd = fd
         self.ids = ids
@@ -128,7 +130,7 @@ class Task:
             root = str(getattr(config, "rootpath", None) or config.rootdir)
             config.args = [os.path.join(root, each) for each in self.ids]
 
-    def choose(self, items: List[Any]) -> None:
+    def choose(self, items: list[Any]) -> None:
         if self.ids is not None or self.skip:
             wanted = None if self.ids is None else set(self.ids)
             items[:] = [each for each in items
@@ -181,7 +183,7 @@ def _silence() -> None:
     os.close(nothing)
 
 
-class _InChild(Exception):  # noqa: N818 - it is no error: it carries a forked child up to where pytest goes on
+class _InChild(Exception):
     def __init__(self, task: Task) -> None:
         super().__init__()
         self.task = task
@@ -227,10 +229,8 @@ class _Child:
 
 
 def _kill(pid: int) -> None:
-    try:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        pass
 
 
 class Server:
@@ -239,16 +239,16 @@ class Server:
         self.root = root
         self.serves = serves
         self.jobs = jobs
-        self.surveyed = None  # type: Optional[Summary]
-        self.limits = {}  # type: Dict[str, float]
-        self.late = set()  # type: Set[str]
+        self.surveyed: Summary | None = None
+        self.limits: dict[str, float] = {}
+        self.late: set[str] = set()
         self.collecting = 10.0
         self._waits_late = False
 
     def send(self, **event: Any) -> None:
         self.channel.sendall((json.dumps(event) + "\n").encode("utf-8", "replace"))
 
-    def before_configuration(self) -> Optional[Task]:
+    def before_configuration(self) -> Task | None:
         """Waits here, in the first process, until the fork that waits late says that this is too late."""
         if not self.serves:
             return Task(self.channel.fileno(), forked=False, survey=True)
@@ -262,7 +262,7 @@ class Server:
             return self._serve(early=True)
         os._exit(code)
 
-    def before_collection(self, session: Any) -> Optional[Task]:
+    def before_collection(self, session: Any) -> Task | None:
         if not self._waits_late:
             return None
         self._waits_late = False
@@ -283,7 +283,7 @@ class Server:
             return child.task
         os._exit(0)
 
-    def _answer(self, request: Dict[str, Any]) -> None:
+    def _answer(self, request: dict[str, Any]) -> None:
         if request["op"] == "survey":
             summary = self._survey(request["select"], request["limit"], trace=request["trace"])
             self.send(e="surveyed", **summary.as_json())
@@ -296,7 +296,7 @@ class Server:
 
     # -- surveys ---------------------------------------------------------------------------------------------
 
-    def _survey(self, select: Optional[List[str]], limit: float, *, trace: bool) -> Summary:
+    def _survey(self, select: list[str] | None, limit: float, *, trace: bool) -> Summary:
         """Every test, each within its limit. A test that does not end costs the process: the next goes on."""
         summary = Summary()
         hanging = 0
@@ -324,7 +324,7 @@ class Server:
 
     # -- candidates ------------------------------------------------------------------------------------------
 
-    def _evaluate(self, request: Dict[str, Any]) -> None:
+    def _evaluate(self, request: dict[str, Any]) -> None:
         if self.surveyed is None:
             self.surveyed = self._survey(None, request["limit"], trace=False)
             self._preload(self.surveyed.modules)
@@ -349,10 +349,10 @@ class Server:
     def _limit(self, duration: float, patience: float) -> float:
         return patience * max(SHORTEST_LIMIT, min(LONGEST_LIMIT, CALIBRATION * duration))
 
-    def _try_all(self, candidates: List[List[Edit]], first: List[str], limit: float, seconds: float) -> None:
+    def _try_all(self, candidates: list[list[Edit]], first: list[str], limit: float, seconds: float) -> None:
         until = time.monotonic() + seconds
         waiting = list(enumerate(candidates))[::-1]
-        trials = []  # type: List[_Trial]
+        trials: list[_Trial] = []
         while trials or (waiting and time.monotonic() < until):
             while waiting and len(trials) < self.jobs and time.monotonic() < until:
                 trial = self._begin(*waiting.pop(), first=first, limit=limit)
@@ -366,7 +366,7 @@ class Server:
                 if following is not None:
                     trials.append(following)
 
-    def _begin(self, index: int, edits: List[Edit], *, first: List[str], limit: float) -> Optional[_Trial]:
+    def _begin(self, index: int, edits: list[Edit], *, first: list[str], limit: float) -> _Trial | None:
         sources = self._sources(edits)
         if isinstance(sources, str):
             self.send(e="candidate", i=index, verdict="invalid", why=sources)
@@ -376,12 +376,12 @@ class Server:
         child = self._fork_child(Summary(), ids=first, limit=limit, limits=self.limits, late=self.late, sources=sources)
         return _Trial(index, sources, child, everything=False)
 
-    def _try_everything(self, index: int, sources: Dict[str, bytes], limit: float) -> _Trial:
+    def _try_everything(self, index: int, sources: dict[str, bytes], limit: float) -> _Trial:
         """The whole suite in its own order, up to the first failure."""
         child = self._fork_child(Summary(), limit=limit, limits=self.limits, late=self.late, sources=sources, stop=True)
         return _Trial(index, sources, child, everything=True)
 
-    def _judge(self, trial: _Trial, first: List[str], limit: float) -> Optional[_Trial]:
+    def _judge(self, trial: _Trial, first: list[str], limit: float) -> _Trial | None:
         """Says what came of it, or goes on to the whole suite."""
         summary = trial.child.summary
         passed = [each for each in first if each in summary.tests and summary.tests[each]["outcome"] == "passed"]
@@ -400,14 +400,14 @@ class Server:
 
     def _nothing_lost(self, summary: Summary) -> bool:
         """A candidate that makes tests vanish or be skipped has not passed them."""
-        assert self.surveyed is not None  # noqa: S101 - a candidate is only tried after a survey
-        wanted = set(self.surveyed.ids("passed", "failed", "error"))
+        surveyed = self.surveyed or Summary()
+        wanted = set(surveyed.ids("passed", "failed", "error"))
         passed = set(summary.ids("passed"))
         return bool(passed) and wanted <= passed and not summary.collect_errors
 
-    def _sources(self, edits: List[Edit]) -> Any:
+    def _sources(self, edits: list[Edit]) -> Any:
         """The changed files by absolute path, or the sentence that says why there is no such candidate."""
-        sources = {}  # type: Dict[str, bytes]
+        sources: dict[str, bytes] = {}
         for path, start, end, text in sorted(edits, key=lambda each: -each[1]):
             absolute = os.path.join(self.root.path, path)
             if absolute not in sources:
@@ -421,12 +421,14 @@ class Server:
                     warnings.simplefilter("ignore")
                     compile(source, path, "exec", dont_inherit=True)
             except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
-                return "%s: %s" % (type(error).__name__, error)
+                return f"{type(error).__name__}: {error}"
         return sources
 
     # -- forks -----------------------------------------------------------------------------------------------
 
-    def _fork_child(self, summary: Summary, *, limit: float, sources: Optional[Dict[str, bytes]] = None, **task: Any) -> _Child:  # fmt: skip
+    def _fork_child(
+        self, summary: Summary, *, limit: float, sources: dict[str, bytes] | None = None, **task: Any
+    ) -> _Child:
         ours, theirs = os.pipe()
         gc.freeze()
         pid = _fork()
@@ -437,23 +439,21 @@ class Server:
             _limit_memory()
             serve_sources(sources or {})
             raise _InChild(Task(theirs, limit=limit, **task))
-        try:
+        with contextlib.suppress(PermissionError, ProcessLookupError):
             os.setpgid(pid, pid)
-        except (PermissionError, ProcessLookupError):
-            pass
         os.close(theirs)
         child = _Child(pid, ours, summary, limit)
         child.patience += self.collecting + 2 * max([self.limits[each] for each in self.late] or [0.0])
         child.patience += CALIBRATION * self.surveyed.longest() if self.surveyed is not None else 0.0
         return child
 
-    def _wait(self, children: List[_Child]) -> None:
+    def _wait(self, children: list[_Child]) -> None:
         rest = list(children)
         while rest:
             for child in self._wait_any(rest):
                 rest.remove(child)
 
-    def _wait_any(self, children: List[_Child]) -> List[_Child]:
+    def _wait_any(self, children: list[_Child]) -> list[_Child]:
         """Those that have come to an end: by themselves, or killed after their patience."""
         if not children:
             return []
@@ -467,10 +467,10 @@ class Server:
             if ended:
                 return ended
 
-    def _preload(self, modules: List[str]) -> None:
+    def _preload(self, modules: list[str]) -> None:
         """Import what the tests needed from outside the project, so that each fork finds it there."""
         own = self.root.top_level_names()
-        outside = {}  # type: Dict[str, bool]
+        outside: dict[str, bool] = {}
         for name in modules:
             top = name.split(".")[0]
             if top not in outside:
@@ -491,7 +491,7 @@ class Server:
 class _Trial:
     """A candidate on its way."""
 
-    def __init__(self, index: int, sources: Dict[str, bytes], child: _Child, *, everything: bool) -> None:
+    def __init__(self, index: int, sources: dict[str, bytes], child: _Child, *, everything: bool) -> None:
         self.index = index
         self.sources = sources
         self.child = child
@@ -499,12 +499,12 @@ class _Trial:
 
 
 def _died(summary: Summary) -> None:
-    error = {"type": "Crash", "message": "the process died", "frames": [], "where": None}
+    error: Event = {"type": "Crash", "message": "the process died", "frames": [], "where": None}
     summary.add({"e": "end", "id": summary.running, "outcome": "failed", "duration": 0.0, "cpu": 0.0, "error": error,
                  "lines": {}})  # fmt: skip
 
 
-def _spread(ids: List[str]) -> List[str]:
+def _spread(ids: list[str]) -> list[str]:
     """At most FIRST_TESTS of them, from all over the list: neighbours tend to fail for the same reason."""
     if len(ids) <= FIRST_TESTS:
         return ids
@@ -536,17 +536,17 @@ def _import_quietly(name: str) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             importlib.import_module(name)
-    except Exception:  # noqa: BLE001, S110 - only a short cut: what can't be imported now is imported by each fork
+    except Exception:  # noqa: BLE001, S110 - only a short cut: what can't be imported now, each fork imports
         pass
 
 
-def serve_sources(sources: Dict[str, bytes]) -> None:
+def serve_sources(sources: dict[str, bytes]) -> None:
     """From now on these files read as given when they are imported; nothing on the disk changes."""
     if not sources:
         return
     get_data, path_stats = SourceFileLoader.get_data, SourceFileLoader.path_stats
 
-    def changed(path: str) -> Optional[bytes]:
+    def changed(path: str) -> bytes | None:
         return sources.get(os.path.realpath(path)) if path.endswith(".py") else None
 
     def served_data(self: Any, path: str) -> bytes:

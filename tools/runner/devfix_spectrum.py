@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from types import CodeType, FrameType
-from typing import Any, Dict, List, Optional, Set, Tuple
+from typing import Any
 
 from devfix_results import Root
 
@@ -24,8 +24,8 @@ class Spectrum:
 
     def __init__(self, root: Root) -> None:
         self._root = root
-        self._sources = {}  # type: Dict[CodeType, Optional[str]]
-        self._lines = set()  # type: Set[Tuple[str, int]]
+        self._sources: dict[CodeType, str | None] = {}
+        self._lines: set[tuple[str, int]] = set()
         self._until = 0.0
         self._events = 0
 
@@ -36,10 +36,10 @@ class Spectrum:
         threading.settrace(self._enter)
         sys.settrace(self._enter)
 
-    def stop(self) -> Dict[str, List[int]]:
+    def stop(self) -> dict[str, list[int]]:
         sys.settrace(None)
-        threading.settrace(None)  # type: ignore[arg-type]
-        found = {}  # type: Dict[str, List[int]]
+        threading.settrace(None)
+        found: dict[str, list[int]] = {}
         for path, number in sorted(self._lines):
             found.setdefault(path, []).append(number)
         return found

@@ -73,7 +73,7 @@ def candidates(sources: Mapping[str, Source], suspicions: Sequence[Suspicion], f
             for template in TEMPLATES if score else ():
                 if isinstance(node, template.nodes):
                     factor = score * score * template.prior * _factor(template.family, failure)
-                    for variant in template.apply(Site(source=source, node=node, failure=failure)):
+                    for variant in template.apply(Site(source=source, node=node, failure=failure), node):
                         raw.append((-factor * variant.weight, len(raw), source, template, node, variant))
     heapq.heapify(raw)
     seen: set[tuple[str, int, int]] = set()
@@ -132,9 +132,9 @@ class _Scores:
         if not isinstance(node, ast.stmt):
             return 0.0
         place = self._source.places.get(node)
-        if place is None or not place.index:
+        if place is None or not place.position:
             return 0.0
-        return 0.5 * self._lines.get(place.block[place.index - 1].lineno, 0.0)
+        return 0.5 * self._lines.get(place.block[place.position - 1].lineno, 0.0)
 
     def _definition(self, statement: ast.stmt) -> float:
         """A module's constant is as suspicious as the lines that use it, but less."""

@@ -18,8 +18,8 @@ from langchain_core.tools import BaseTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 from pydantic import PrivateAttr
 
-from graph.models.search_repair.reading import read_tests
-from graph.models.search_repair.script import Answer, Repair, Reply, Turn
+from graph.models.search_repair.reading import TestReport, read_tests
+from graph.models.search_repair.script import NOT_RUN, Answer, Repair, Reply, Turn
 from graph.models.search_repair.space import Spaces
 
 NEEDED = ("run_tests", "read_file", "evaluate_candidates", "edit_file", "apply_patch_to_repository")
@@ -74,7 +74,7 @@ def next_turn(messages: Sequence[BaseMessage], *, spaces: Spaces) -> Turn:
     past = list(_exchanges(messages))
     start = 0
     while True:
-        repair = Repair(spaces, report=_opening(messages, past, start))
+        repair = Repair(spaces, _opening(messages, past, start))
         steps = repair.steps()
         turn = next(steps)
         for number in range(start, len(past)):
@@ -117,7 +117,7 @@ def _exchanges(messages: Sequence[BaseMessage]) -> Iterator[_Exchange]:
     return iter(exchanges)
 
 
-def _opening(messages: Sequence[BaseMessage], past: Sequence[_Exchange], start: int) -> Any:
+def _opening(messages: Sequence[BaseMessage], past: Sequence[_Exchange], start: int) -> TestReport:
     """A test report that was handed over with the goal, before anybody made a turn that counts."""
     if start:
         texts = past[start - 1].heard
@@ -125,7 +125,7 @@ def _opening(messages: Sequence[BaseMessage], past: Sequence[_Exchange], start: 
         first = next((number for number, each in enumerate(messages) if isinstance(each, AIMessage)), len(messages))
         texts = [_text(each) for each in messages[:first] if isinstance(each, HumanMessage)]
     reports = [report for report in map(read_tests, texts) if report is not None and report.suspicions]
-    return reports[-1] if reports else None
+    return reports[-1] if reports else NOT_RUN
 
 
 def _same(turn: Turn, exchange: _Exchange) -> bool:

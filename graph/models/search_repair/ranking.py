@@ -30,7 +30,7 @@ def trust(candidate: Candidate, source: Source) -> float:
     value *= _constant_answers(source.tree, changed)
     value *= _use_of_names(source.tree, changed)
     value *= 0.2 ** max(0, _idle_operations(changed) - _idle_operations(source.tree))
-    return value / len(candidate.edits) ** 0.5
+    return float(value / len(candidate.edits) ** 0.5)
 
 
 def _difference(before: ast.AST, after: ast.AST) -> tuple[Counter[str], Counter[str]]:
@@ -73,7 +73,7 @@ def _constant_answers(before: ast.AST, after: ast.AST) -> float:
     """A new `return 0`, or a condition that is now always true, fits the tests rather than the task."""
     answers = _constant_returns(after) - _constant_returns(before)
     frozen = _frozen_conditions(after) - _frozen_conditions(before)
-    return 0.6 ** max(0, answers) * 0.15 ** max(0, frozen)
+    return float(0.6 ** max(0, answers) * 0.15 ** max(0, frozen))
 
 
 def _constant_returns(tree: ast.AST) -> int:

@@ -115,7 +115,7 @@ class Scope:
             return frozenset({CALLABLE}) if name in dir(builtins) and name not in self.locals else frozenset()
         return self.outer.kinds(name)
 
-    def kind(self, node: ast.AST) -> frozenset[str]:
+    def kind(self, node: ast.AST) -> frozenset[str]:  # noqa: C901 - a table by kind of node
         """What an expression seems to be; empty where nothing is known."""
         match node:
             case ast.Name(id=name):
@@ -182,7 +182,7 @@ def _own_nodes(root: ast.AST) -> Iterator[ast.AST]:
             yield from _own_nodes(child)
 
 
-def _evidence(node: ast.AST, scope: Scope) -> Iterator[tuple[str, str]]:
+def _evidence(node: ast.AST, scope: Scope) -> Iterator[tuple[str, str]]:  # noqa: C901 - a table by kind of node
     match node:
         case (
             ast.Assign(targets=[ast.Name(id=name)], value=value)

@@ -81,13 +81,15 @@ class Reply(NamedTuple):
 
 Steps = Generator[Turn, Reply, Any]
 
+NOT_RUN = TestReport("not run", "", (), Failure(), ())
+
 
 @dataclass
 class Repair:
     """One pursuit of a patch."""
 
     spaces: Spaces
-    report: TestReport | None = None
+    report: TestReport = NOT_RUN
     """The tests as they were before anything was changed."""
     sources: dict[str, Source] = field(default_factory=dict)
     verdicts: dict[tuple[Edit, ...], Verdict] = field(default_factory=dict)
@@ -109,7 +111,7 @@ class Repair:
 
     def _pursue(self) -> Generator[Turn, Reply, str]:
         """Until there is nothing more to do without a person; the result says how it stands."""
-        if self.report is None or self.report.outcome not in {"passed", "failed"}:
+        if self.report.outcome not in {"passed", "failed"}:
             self.report = yield from self._run_tests("I run the tests to see what fails.", locate=True)
         if self.report.outcome == "passed":
             return "The tests already pass."
@@ -146,7 +148,6 @@ class Repair:
         return report
 
     def _read_suspicious(self) -> Steps:
-        assert self.report is not None  # noqa: S101 - the tests were run before
         paths = list(dict.fromkeys(each.path for each in self.report.suspicions))[:FILES]
         missing = [path for path in paths if path not in self.sources]
         if not missing:
@@ -186,7 +187,6 @@ class Repair:
 
     @property
     def space(self) -> Space:
-        assert self.report is not None  # noqa: S101 - the tests were run before
         return self.spaces.of(
             self.sources, _advised(self.report.suspicions, self.sources, self.advice), self.report.failure
         )

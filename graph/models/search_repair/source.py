@@ -7,7 +7,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Block = list[ast.stmt]
@@ -27,7 +27,7 @@ class Place(NamedTuple):
     """Where a statement stands: its block and its position there."""
 
     block: Block
-    index: int
+    position: int
     owner: ast.AST
 
 
@@ -54,10 +54,10 @@ class Source:
         return start + (column if text.isascii() else len(text.encode()[:column].decode(errors="ignore")))
 
     def span(self, node: ast.AST) -> tuple[int, int]:
-        assert isinstance(node, ast.expr | ast.stmt | ast.arg | ast.keyword | ast.excepthandler)  # noqa: S101 - only these have a place
-        assert node.end_lineno is not None  # noqa: S101 - the parser sets both
-        assert node.end_col_offset is not None  # noqa: S101
-        return self.offset(node.lineno, node.col_offset), self.offset(node.end_lineno, node.end_col_offset)
+        """Where the node begins and ends, as offsets; for nodes that have a place."""
+        where = cast("ast.expr", node)
+        end, column = cast("int", where.end_lineno), cast("int", where.end_col_offset)
+        return self.offset(where.lineno, where.col_offset), self.offset(end, column)
 
     def segment(self, node: ast.AST) -> str:
         start, end = self.span(node)
@@ -126,8 +126,8 @@ class Source:
         found: dict[ast.stmt, Place] = {}
         for owner in ast.walk(self.tree):
             for block in blocks(owner):
-                for index, statement in enumerate(block):
-                    found[statement] = Place(block, index, owner)
+                for position, statement in enumerate(block):
+                    found[statement] = Place(block, position, owner)
         return found
 
     def is_docstring(self, statement: ast.stmt) -> bool:
@@ -172,7 +172,12 @@ def is_compound(statement: ast.stmt) -> bool:
 
 def first_line(statement: ast.stmt) -> int:
     """The first line of a statement, its decorators included."""
-    return min([statement.lineno, *(each.lineno for each in getattr(statement, "decorator_list", []))])
+    decorators: list[ast.expr] = getattr(statement, "decorator_list", [])
+    return min([statement.lineno, *(each.lineno for each in decorators)])
+
+
+def last_line(statement: ast.stmt) -> int:
+    return statement.end_lineno or statement.lineno
 
 
 def names_in(node: ast.AST) -> set[str]:

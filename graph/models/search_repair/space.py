@@ -51,7 +51,8 @@ class Space:
 
     def find(self, keys: Collection[tuple[Edit, ...]], bases: Sequence[tuple[Edit, ...]]) -> list[Candidate]:
         """The candidates with these edits, in the order of the search; what this space does not hold is left out."""
-        wanted, found = set(keys), []
+        wanted = set(keys)
+        found: list[Candidate] = []
         for stream in (self._singles, *(self._pairs[base] for base in bases if base in self._pairs)):
             for candidate in stream:
                 if not wanted:

@@ -6,10 +6,10 @@ import ast
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from graph.models.search_repair.scopes import Scope, scope_of
-from graph.models.search_repair.source import Change, Source, first_line
+from graph.models.search_repair.source import Change, Source, first_line, last_line
 
 
 class Variant(NamedTuple):
@@ -86,17 +86,15 @@ class Site:
         return Variant((Change(at, at, _indented(line, indent, self.source.newline)),), weight)
 
     def insert_after(self, statement: ast.stmt, line: str, weight: float = 1.0) -> Variant:
-        assert statement.end_lineno is not None  # noqa: S101 - the parser sets it
-        at = self.source.line_start(statement.end_lineno + 1)
+        at = self.source.line_start(last_line(statement) + 1)
         text = _indented(line, self.source.indent(statement), self.source.newline)
         if at == len(self.source.text) and not self.source.text.endswith(("\n", "\r")):
             text = self.source.newline + text.rstrip("\r\n")
         return Variant((Change(at, at, text),), weight)
 
     def delete_lines(self, statement: ast.stmt) -> Change:
-        assert statement.end_lineno is not None  # noqa: S101 - the parser sets it
         start = self.source.line_start(first_line(statement))
-        return Change(start, self.source.line_start(statement.end_lineno + 1), "")
+        return Change(start, self.source.line_start(last_line(statement) + 1), "")
 
     def starts_its_line(self, statement: ast.stmt) -> bool:
         """Whether the statement has its lines for itself: not after a colon or a semicolon."""
@@ -106,7 +104,8 @@ class Site:
         return not before.strip() and (not after or after.startswith("#"))
 
 
-Apply = Callable[[Site], Iterator[Variant]]
+Apply = Callable[[Site, Any], Iterator[Variant]]
+"""The node is handed over as well, so that a template can name its type: it is one of the template's own."""
 
 
 @dataclass(frozen=True, kw_only=True)

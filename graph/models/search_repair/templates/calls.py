@@ -11,30 +11,69 @@ from graph.models.search_repair.source import Change, names_in
 from graph.models.search_repair.templates.base import Site, Template, Variant, template
 
 FUNCTIONS: tuple[tuple[str, ...], ...] = (
-    ("any", "all"), ("min", "max"), ("sum", "len", "max", "min"), ("sorted", "reversed", "list"),
-    ("list", "tuple", "set", "sorted", "dict", "frozenset"), ("int", "float", "round", "str"), ("range", "enumerate", "len"),
-    ("floor", "ceil", "trunc", "round"), ("filter", "map"), ("zip", "zip_longest"), ("isinstance", "issubclass"),
-    ("ord", "chr"), ("heappush", "heappop"), ("heappushpop", "heapreplace", "heappush"), ("nlargest", "nsmallest"),
-    ("bisect_left", "bisect_right", "bisect"), ("permutations", "combinations", "product", "combinations_with_replacement"),
-    ("next", "iter"), ("print", "str"), ("hasattr", "getattr"), ("sin", "cos", "tan"), ("gcd", "lcm"), ("log", "log2", "log10"),
-    ("defaultdict", "Counter", "dict", "OrderedDict"), ("copy", "deepcopy"), ("dumps", "loads"), ("abs", "round"),
-)  # fmt: skip
+    ("any", "all"),
+    ("min", "max"),
+    ("sum", "len", "max", "min"),
+    ("sorted", "reversed", "list"),
+    ("list", "tuple", "set", "sorted", "dict", "frozenset"),
+    ("int", "float", "round", "str"),
+    ("range", "enumerate", "len"),
+    ("floor", "ceil", "trunc", "round"),
+    ("filter", "map"),
+    ("zip", "zip_longest"),
+    ("isinstance", "issubclass"),
+    ("ord", "chr"),
+    ("heappush", "heappop"),
+    ("heappushpop", "heapreplace", "heappush"),
+    ("nlargest", "nsmallest"),
+    ("bisect_left", "bisect_right", "bisect"),
+    ("permutations", "combinations", "product", "combinations_with_replacement"),
+    ("next", "iter"),
+    ("print", "str"),
+    ("hasattr", "getattr"),
+    ("sin", "cos", "tan"),
+    ("gcd", "lcm"),
+    ("log", "log2", "log10"),
+    ("defaultdict", "Counter", "dict", "OrderedDict"),
+    ("copy", "deepcopy"),
+    ("dumps", "loads"),
+    ("abs", "round"),
+)
 METHODS: tuple[tuple[str, ...], ...] = (
-    ("append", "extend", "insert", "add", "appendleft"), ("add", "update", "discard", "append"), ("extendleft", "extend"),
-    ("pop", "popleft", "popitem", "remove"), ("remove", "discard", "pop"), ("find", "rfind", "index", "rindex", "count"),
-    ("strip", "lstrip", "rstrip"), ("removeprefix", "lstrip"), ("removesuffix", "rstrip"), ("lower", "upper", "title", "capitalize", "casefold", "swapcase"),
-    ("startswith", "endswith"), ("keys", "values", "items"), ("get", "setdefault", "pop"), ("split", "rsplit", "splitlines", "partition", "rpartition"),
-    ("union", "intersection", "difference", "symmetric_difference"), ("issubset", "issuperset", "isdisjoint"),
-    ("isdigit", "isalpha", "isalnum", "isnumeric", "isdecimal", "isspace"), ("isupper", "islower"), ("ljust", "rjust", "center", "zfill"),
-    ("read", "readline", "readlines"), ("write", "writelines"), ("match", "search", "fullmatch"), ("findall", "finditer"),
-    ("group", "groups"), ("encode", "decode"), ("total_seconds", "seconds"), ("most_common", "elements"), ("replace", "translate"),
-)  # fmt: skip
+    ("append", "extend", "insert", "add", "appendleft"),
+    ("add", "update", "discard", "append"),
+    ("extendleft", "extend"),
+    ("pop", "popleft", "popitem", "remove"),
+    ("remove", "discard", "pop"),
+    ("find", "rfind", "index", "rindex", "count"),
+    ("strip", "lstrip", "rstrip"),
+    ("removeprefix", "lstrip"),
+    ("removesuffix", "rstrip"),
+    ("lower", "upper", "title", "capitalize", "casefold", "swapcase"),
+    ("startswith", "endswith"),
+    ("keys", "values", "items"),
+    ("get", "setdefault", "pop"),
+    ("split", "rsplit", "splitlines", "partition", "rpartition"),
+    ("union", "intersection", "difference", "symmetric_difference"),
+    ("issubset", "issuperset", "isdisjoint"),
+    ("isdigit", "isalpha", "isalnum", "isnumeric", "isdecimal", "isspace"),
+    ("isupper", "islower"),
+    ("ljust", "rjust", "center", "zfill"),
+    ("read", "readline", "readlines"),
+    ("write", "writelines"),
+    ("match", "search", "fullmatch"),
+    ("findall", "finditer"),
+    ("group", "groups"),
+    ("encode", "decode"),
+    ("total_seconds", "seconds"),
+    ("most_common", "elements"),
+    ("replace", "translate"),
+)
 
 
 @template(ast.Call, family="call", prior=0.65)
-def other_function(site: Site) -> Iterator[Variant]:
-    assert isinstance(site.node, ast.Call)  # noqa: S101 - the template's own node type
-    called = site.node.func
+def other_function(site: Site, node: ast.Call) -> Iterator[Variant]:
+    called = node.func
     name = called.id if isinstance(called, ast.Name) else called.attr if isinstance(called, ast.Attribute) else ""
     families = FUNCTIONS if isinstance(called, ast.Name) else (*METHODS, *FUNCTIONS)
     end = site.source.span(called)[1]
@@ -47,34 +86,31 @@ def other_function(site: Site) -> Iterator[Variant]:
 
 
 @template(ast.Call, family="call", prior=0.4)
-def other_own_function(site: Site) -> Iterator[Variant]:
-    assert isinstance(site.node, ast.Call)  # noqa: S101 - the template's own node type
-    if not isinstance(site.node.func, ast.Name):
+def other_own_function(site: Site, node: ast.Call) -> Iterator[Variant]:
+    if not isinstance(node.func, ast.Name):
         return
-    name, given = site.node.func.id, len(site.node.args)
+    name, given = node.func.id, len(node.args)
     for other in dict.fromkeys([*site.source.module_functions, *site.scope.module_names]):
         if other != name and CALLABLE in site.scope.kinds(other):
             function = site.source.module_functions.get(other)
             same = function is None or len(function.args.args) == given
             alike = difflib.SequenceMatcher(None, name, other).ratio()
-            yield site.replace(site.node.func, other, (0.6 + 0.4 * alike) * (1.0 if same else 0.2))
+            yield site.replace(node.func, other, (0.6 + 0.4 * alike) * (1.0 if same else 0.2))
 
 
 @template(ast.Name, family="call", prior=0.3)
-def other_function_value(site: Site) -> Iterator[Variant]:
+def other_function_value(site: Site, node: ast.Name) -> Iterator[Variant]:
     """A function that is handed on (`key=len`, `defaultdict(list)`) is the wrong one."""
-    assert isinstance(site.node, ast.Name)  # noqa: S101 - the template's own node type
-    if isinstance(site.parent, ast.Call | ast.keyword) and getattr(site.parent, "func", None) is not site.node:
+    if isinstance(site.parent, ast.Call | ast.keyword) and getattr(site.parent, "func", None) is not node:
         for family in FUNCTIONS:
-            for other in family if site.node.id in family else ():
-                if other != site.node.id:
-                    yield site.replace(site.node, other, 0.8)
+            for other in family if node.id in family else ():
+                if other != node.id:
+                    yield site.replace(node, other, 0.8)
 
 
 @template(ast.Call, family="argument", prior=0.7)
-def swap_arguments(site: Site) -> Iterator[Variant]:
-    assert isinstance(site.node, ast.Call)  # noqa: S101 - the template's own node type
-    given = site.node.args
+def swap_arguments(site: Site, node: ast.Call) -> Iterator[Variant]:
+    given = node.args
     for i, first in enumerate(given):
         for j in range(i + 1, len(given)):
             if site.text(first) != site.text(given[j]):
@@ -82,9 +118,8 @@ def swap_arguments(site: Site) -> Iterator[Variant]:
 
 
 @template(ast.Call, family="argument", prior=0.25)
-def drop_argument(site: Site) -> Iterator[Variant]:
-    assert isinstance(site.node, ast.Call)  # noqa: S101 - the template's own node type
-    every: list[ast.expr | ast.keyword] = [*site.node.args, *site.node.keywords]
+def drop_argument(site: Site, node: ast.Call) -> Iterator[Variant]:
+    every: list[ast.expr | ast.keyword] = [*node.args, *node.keywords]
     for position, dropped in enumerate(every):
         start, end = site.source.span(dropped)
         if position + 1 < len(every):
@@ -95,73 +130,85 @@ def drop_argument(site: Site) -> Iterator[Variant]:
 
 
 _EXTRA: dict[str, tuple[str, ...]] = {
-    "sorted": ("reverse=True", "key=len"), "sort": ("reverse=True", "key=len"), "max": ("default=0", "key=len", "0"),
-    "min": ("default=0", "key=len", "0"), "get": ("0", "[]", "''", "None"), "pop": ("0", "-1", "None"), "enumerate": ("1",),
-    "split": ("' '", "','"), "sum": ("[]",), "next": ("None",), "round": ("2", "1"), "int": ("2", "16"), "getattr": ("None",),
-    "setdefault": ("[]", "0"), "open": ("'w'",), "zip": ("strict=True",), "dict": (), "Counter": (), "strip": ("' '", "'\\n'"),
-    "reduce": ("0", "1"), "accumulate": ("initial=0",), "splitlines": ("True",), "dumps": ("sort_keys=True",),
-}  # fmt: skip
+    "sorted": ("reverse=True", "key=len"),
+    "sort": ("reverse=True", "key=len"),
+    "max": ("default=0", "key=len", "0"),
+    "min": ("default=0", "key=len", "0"),
+    "get": ("0", "[]", "''", "None"),
+    "pop": ("0", "-1", "None"),
+    "enumerate": ("1",),
+    "split": ("' '", "','"),
+    "sum": ("[]",),
+    "next": ("None",),
+    "round": ("2", "1"),
+    "int": ("2", "16"),
+    "getattr": ("None",),
+    "setdefault": ("[]", "0"),
+    "open": ("'w'",),
+    "zip": ("strict=True",),
+    "dict": (),
+    "Counter": (),
+    "strip": ("' '", "'\\n'"),
+    "reduce": ("0", "1"),
+    "accumulate": ("initial=0",),
+    "splitlines": ("True",),
+    "dumps": ("sort_keys=True",),
+}
 
 
 @template(ast.Call, family="argument", prior=0.4)
-def usual_extra_argument(site: Site) -> Iterator[Variant]:
-    assert isinstance(site.node, ast.Call)  # noqa: S101 - the template's own node type
-    called = site.node.func
+def usual_extra_argument(site: Site, node: ast.Call) -> Iterator[Variant]:
+    called = node.func
     name = called.id if isinstance(called, ast.Name) else called.attr if isinstance(called, ast.Attribute) else ""
-    given = {keyword.arg for keyword in site.node.keywords}
+    given = {keyword.arg for keyword in node.keywords}
     for extra in _EXTRA.get(name, ()):
-        if extra.split("=")[0] not in given and (
-            name not in {"max", "min"} or "=" not in extra or len(site.node.args) == 1
-        ):
-            yield _appended(site, extra, 0.9)
+        if extra.split("=")[0] not in given and (name not in {"max", "min"} or "=" not in extra or len(node.args) == 1):
+            yield _appended(site, node, extra, 0.9)
 
 
 @template(ast.Call, family="argument", prior=0.45)
-def pass_on_argument(site: Site) -> Iterator[Variant]:
+def pass_on_argument(site: Site, node: ast.Call) -> Iterator[Variant]:
     """A parameter with a default that the caller should have passed on."""
-    assert isinstance(site.node, ast.Call)  # noqa: S101 - the template's own node type
-    called = site.node.func
+    called = node.func
     name = called.id if isinstance(called, ast.Name) else called.attr if isinstance(called, ast.Attribute) else ""
     function = site.source.module_functions.get(name)
     if function is None:
         return
     parameters = [each.arg for each in function.args.args if each.arg not in {"self", "cls"}]
-    given = {keyword.arg for keyword in site.node.keywords}
+    given = {keyword.arg for keyword in node.keywords}
     missing = [
         each
-        for each in [*parameters[len(site.node.args) :], *(each.arg for each in function.args.kwonlyargs)]
+        for each in [*parameters[len(node.args) :], *(each.arg for each in function.args.kwonlyargs)]
         if each not in given
     ]
     for parameter in missing[:3]:
         if parameter in site.scope.visible:
-            yield _appended(site, f"{parameter}={parameter}", 1.0)
-        for variable in site.scope.candidates(site.node)[:8]:
+            yield _appended(site, node, f"{parameter}={parameter}", 1.0)
+        for variable in site.scope.candidates(node)[:8]:
             if variable != parameter:
-                yield _appended(site, f"{parameter}={variable}", 0.35)
+                yield _appended(site, node, f"{parameter}={variable}", 0.35)
 
 
-def _appended(site: Site, argument: str, weight: float) -> Variant:
-    assert isinstance(site.node, ast.Call)  # noqa: S101 - only called for calls
-    every: list[ast.expr | ast.keyword] = [*site.node.args, *site.node.keywords]
+def _appended(site: Site, node: ast.Call, argument: str, weight: float) -> Variant:
+    every: list[ast.expr | ast.keyword] = [*node.args, *node.keywords]
     if every:
         at = max(site.source.span(each)[1] for each in every)
         return Variant((Change(at, at, f", {argument}"),), weight)
-    at = site.source.span(site.node)[1] - 1
+    at = site.source.span(node)[1] - 1
     return Variant((Change(at, at, argument),), weight)
 
 
 @template(ast.Call, family="wrap", prior=0.5)
-def unwrap(site: Site) -> Iterator[Variant]:
+def unwrap(site: Site, node: ast.Call) -> Iterator[Variant]:
     """`f(x)` becomes `x`; `x.strip()` becomes `x`."""
-    assert isinstance(site.node, ast.Call)  # noqa: S101 - the template's own node type
     if isinstance(site.parent, ast.Expr):
         return
-    if isinstance(site.node.func, ast.Attribute) and site.text(site.node.func.value) not in site.scope.module_names:
-        yield site.replace(site.node, site.text(site.node.func.value), 0.7)
-    for position, argument in enumerate(site.node.args[:3]):
+    if isinstance(node.func, ast.Attribute) and site.text(node.func.value) not in site.scope.module_names:
+        yield site.replace(node, site.text(node.func.value), 0.7)
+    for position, argument in enumerate(node.args[:3]):
         if not isinstance(argument, ast.Starred):
             yield site.replace(
-                site.node,
+                node,
                 site.operand(argument) if isinstance(site.parent, ast.BinOp) else site.text(argument),
                 0.9 - 0.2 * position,
             )
@@ -178,8 +225,7 @@ def unwrap(site: Site) -> Iterator[Variant]:
     family="wrap",
     prior=0.35,
 )
-def wrap(site: Site) -> Iterator[Variant]:
-    node = site.node
+def wrap(site: Site, node: ast.AST) -> Iterator[Variant]:
     if not isinstance(getattr(node, "ctx", ast.Load()), ast.Load) or isinstance(site.parent, ast.Expr | ast.Attribute):
         return
     if isinstance(site.parent, ast.Call) and site.parent.func is node:
@@ -195,21 +241,35 @@ def _wrappers(kinds: frozenset[str], errors: frozenset[str]) -> Iterator[tuple[s
     unknown = 0.6 if not kinds else 0.0
     typed = 1.6 if "TypeError" in errors else 1.0
     for function, wanted, weight in (
-        ("abs", {NUMBER}, 0.8), ("int", {NUMBER, STRING}, 0.7 * typed), ("round", {NUMBER}, 0.3), ("float", {NUMBER, STRING}, 0.3 * typed),
-        ("str", {NUMBER}, 0.6 * typed), ("len", {SEQUENCE, STRING, MAPPING, SET}, 0.7), ("sorted", {SEQUENCE, SET}, 0.8),
-        ("list", {SEQUENCE, SET}, 0.6), ("set", {SEQUENCE}, 0.7), ("tuple", {SEQUENCE}, 0.5 * typed), ("sum", {SEQUENCE}, 0.5),
-        ("reversed", {SEQUENCE}, 0.5), ("max", {SEQUENCE}, 0.3), ("min", {SEQUENCE}, 0.3), ("enumerate", {SEQUENCE}, 0.2),
-        ("bool", {BOOL, SEQUENCE}, 0.2), ("dict", {MAPPING}, 0.3), ("not ", {BOOL}, 0.2), ("any", {SEQUENCE}, 0.15), ("all", {SEQUENCE}, 0.15),
-    ):  # fmt: skip
+        ("abs", {NUMBER}, 0.8),
+        ("int", {NUMBER, STRING}, 0.7 * typed),
+        ("round", {NUMBER}, 0.3),
+        ("float", {NUMBER, STRING}, 0.3 * typed),
+        ("str", {NUMBER}, 0.6 * typed),
+        ("len", {SEQUENCE, STRING, MAPPING, SET}, 0.7),
+        ("sorted", {SEQUENCE, SET}, 0.8),
+        ("list", {SEQUENCE, SET}, 0.6),
+        ("set", {SEQUENCE}, 0.7),
+        ("tuple", {SEQUENCE}, 0.5 * typed),
+        ("sum", {SEQUENCE}, 0.5),
+        ("reversed", {SEQUENCE}, 0.5),
+        ("max", {SEQUENCE}, 0.3),
+        ("min", {SEQUENCE}, 0.3),
+        ("enumerate", {SEQUENCE}, 0.2),
+        ("bool", {BOOL, SEQUENCE}, 0.2),
+        ("dict", {MAPPING}, 0.3),
+        ("not ", {BOOL}, 0.2),
+        ("any", {SEQUENCE}, 0.15),
+        ("all", {SEQUENCE}, 0.15),
+    ):
         fit = weight if kinds & wanted else weight * unknown
         if fit:
             yield function, fit
 
 
 @template(ast.Name, ast.Call, ast.Subscript, ast.Attribute, ast.BinOp, family="wrap", prior=0.4)
-def clamp(site: Site) -> Iterator[Variant]:
+def clamp(site: Site, node: ast.AST) -> Iterator[Variant]:
     """`x` becomes `max(0, x)`, `max(best, x)`, `min(limit, x)`: a bound was forgotten."""
-    node = site.node
     if not isinstance(getattr(node, "ctx", ast.Load()), ast.Load) or not isinstance(
         site.parent, ast.Assign | ast.Return | ast.Call | ast.BinOp | ast.Tuple
     ):
@@ -244,9 +304,8 @@ _CLEANERS = (
 
 
 @template(ast.Name, ast.Attribute, ast.Subscript, ast.Call, family="wrap", prior=0.3)
-def call_method(site: Site) -> Iterator[Variant]:
+def call_method(site: Site, node: ast.AST) -> Iterator[Variant]:
     """`name` becomes `name.strip()`, `lookup` becomes `lookup.items()`: a step was forgotten."""
-    node = site.node
     if not isinstance(getattr(node, "ctx", ast.Load()), ast.Load) or isinstance(site.parent, ast.Attribute | ast.Expr):
         return
     if isinstance(site.parent, ast.Call) and site.parent.func is node:
@@ -259,9 +318,8 @@ def call_method(site: Site) -> Iterator[Variant]:
 
 
 @template(ast.Attribute, ast.Name, family="call", prior=0.35)
-def missing_call(site: Site) -> Iterator[Variant]:
+def missing_call(site: Site, node: ast.AST) -> Iterator[Variant]:
     """`items.values` becomes `items.values()`."""
-    node = site.node
     if isinstance(site.parent, ast.Call) and site.parent.func is node:
         return
     if not isinstance(getattr(node, "ctx", ast.Load()), ast.Load) or isinstance(site.parent, ast.Attribute):
@@ -274,25 +332,36 @@ def missing_call(site: Site) -> Iterator[Variant]:
 
 
 @template(ast.Call, family="call", prior=0.15)
-def call_too_many(site: Site) -> Iterator[Variant]:
-    assert isinstance(site.node, ast.Call)  # noqa: S101 - the template's own node type
-    if not site.node.args and not site.node.keywords and not isinstance(site.parent, ast.Expr):
-        yield site.replace(site.node, site.text(site.node.func))
+def call_too_many(site: Site, node: ast.Call) -> Iterator[Variant]:
+    if not node.args and not node.keywords and not isinstance(site.parent, ast.Expr):
+        yield site.replace(node, site.text(node.func))
 
 
 @template(ast.Call, family="call", prior=0.5)
-def awaited(site: Site) -> Iterator[Variant]:
-    function = site.source.function(site.node)
+def awaited(site: Site, node: ast.AST) -> Iterator[Variant]:
+    function = site.source.function(node)
     if isinstance(function, ast.AsyncFunctionDef) and not isinstance(site.parent, ast.Await):
         yield site.replace(
-            site.node,
-            "await " + site.text(site.node)
+            node,
+            "await " + site.text(node)
             if isinstance(site.parent, ast.Expr | ast.Assign | ast.Return)
-            else f"(await {site.text(site.node)})",
+            else f"(await {site.text(node)})",
         )
 
 
 TEMPLATES: tuple[Template, ...] = (
-    other_function, other_own_function, other_function_value, swap_arguments, drop_argument, usual_extra_argument,
-    pass_on_argument, unwrap, wrap, clamp, call_method, missing_call, call_too_many, awaited,
-)  # fmt: skip
+    other_function,
+    other_own_function,
+    other_function_value,
+    swap_arguments,
+    drop_argument,
+    usual_extra_argument,
+    pass_on_argument,
+    unwrap,
+    wrap,
+    clamp,
+    call_method,
+    missing_call,
+    call_too_many,
+    awaited,
+)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from graph.models.search_repair.scopes import MAPPING, NUMBER, SEQUENCE, SET, STRING
+from graph.models.search_repair.scopes import MAPPING, NUMBER, OBJECT, SEQUENCE, SET, STRING
 from graph.models.search_repair.source import names_in
 from graph.models.search_repair.templates.base import Site, Template, Variant, template
 from graph.models.search_repair.templates.operators import SYMBOLS
@@ -13,15 +13,10 @@ from graph.models.search_repair.templates.operators import SYMBOLS
 _SIZED = {SEQUENCE, STRING, MAPPING, SET}
 
 
-def _test(node: ast.AST) -> ast.expr | None:
-    return node.test if isinstance(node, ast.If | ast.While | ast.IfExp | ast.Assert) else None
-
-
 @template(ast.If, ast.While, ast.IfExp, family="guard", prior=0.55)
-def add_none_check(site: Site) -> Iterator[Variant]:
+def add_none_check(site: Site, node: ast.If | ast.While | ast.IfExp) -> Iterator[Variant]:
     """An attribute chain is followed without asking whether there is anything: `a.b is None` → `a is None or …`."""
-    test = _test(site.node)
-    assert test is not None  # noqa: S101 - the template's own node types
+    test = node.test
     text = site.operand(test) if isinstance(test, ast.BoolOp | ast.IfExp | ast.Lambda) else site.text(test)
     chains = _chains(test)
     weight = 1.0 if chains else 0.0
@@ -39,48 +34,52 @@ def _chains(test: ast.expr) -> list[str]:
 
 
 @template(ast.If, ast.While, ast.IfExp, family="guard", prior=0.4)
-def add_clause(site: Site) -> Iterator[Variant]:
-    test = _test(site.node)
-    assert test is not None  # noqa: S101 - the template's own node types
+def add_clause(site: Site, node: ast.If | ast.While | ast.IfExp) -> Iterator[Variant]:
+    test = node.test
     text = site.operand(test) if isinstance(test, ast.BoolOp | ast.IfExp | ast.Lambda) else site.text(test)
     for clause, weight in _clauses(site, test):
         positive = 1.0 if not clause.startswith("not ") else 0.8
-        yield site.replace(test, f"{text} or {clause}", weight if isinstance(site.node, ast.If) else weight * 0.5)
+        yield site.replace(test, f"{text} or {clause}", weight if isinstance(node, ast.If) else weight * 0.5)
         yield site.replace(test, f"{text} and {clause}", weight * positive)
-        if isinstance(site.node, ast.While):
+        if isinstance(node, ast.While):
             yield site.replace(test, f"{clause} and {text}", weight * 0.7)
 
 
 def _clauses(site: Site, test: ast.expr) -> Iterator[tuple[str, float]]:
     """Small conditions over what is in scope, and those that the function already asks elsewhere."""
     for name in site.scope.candidates(test):
-        kinds = site.scope.kinds(name)
-        if kinds & _SIZED or not kinds:
-            yield f"not {name}", 0.9
-            yield name, 0.7
-        if NUMBER in kinds:
-            yield f"{name} < 0", 0.3
-            yield f"{name} > 0", 0.4
-            yield f"{name} == 0", 0.3
-        if not kinds or "object" in kinds:
-            yield f"{name} is None", 0.5
+        yield from _about(name, site.scope.kinds(name))
     own = ast.unparse(test)
-    for other in _elsewhere(site):
-        text = ast.unparse(other)
-        if text != own and len(text) <= 60:
-            yield text, 0.5
-    numbers = [each for each in site.scope.candidates(test) if NUMBER in site.scope.kinds(each)]
-    sized = [each for each in site.scope.candidates(test) if site.scope.kinds(each) & _SIZED]
+    asked = (ast.unparse(each) for each in _elsewhere(site))
+    yield from ((text, 0.5) for text in asked if text != own and len(text) <= 60)
+    yield from _relations(site, test)
+
+
+def _about(name: str, kinds: frozenset[str]) -> Iterator[tuple[str, float]]:
+    if kinds & _SIZED or not kinds:
+        yield f"not {name}", 0.9
+        yield name, 0.7
+    if NUMBER in kinds:
+        yield f"{name} < 0", 0.3
+        yield f"{name} > 0", 0.4
+        yield f"{name} == 0", 0.3
+    if not kinds or OBJECT in kinds:
+        yield f"{name} is None", 0.5
+
+
+def _relations(site: Site, test: ast.expr) -> Iterator[tuple[str, float]]:
+    names = site.scope.candidates(test)
+    numbers = [each for each in names if NUMBER in site.scope.kinds(each)]
+    sized = [each for each in names if site.scope.kinds(each) & _SIZED]
     for number in numbers[:4]:
-        for each in sized[:4]:
-            yield f"{number} < len({each})", 0.4
+        yield from ((f"{number} < len({each})", 0.4) for each in sized[:4])
         for other in numbers[:5]:
             if other != number:
                 yield f"{number} < {other}", 0.25
                 yield f"{number} != {other}", 0.2
 
 
-def _elsewhere(site: Site) -> list[ast.expr]:
+def _elsewhere(site: Site) -> list[ast.Compare]:
     function = site.source.function(site.node)
     if function is None:
         return []
@@ -88,12 +87,11 @@ def _elsewhere(site: Site) -> list[ast.expr]:
 
 
 @template(ast.While, family="loop", prior=0.7)
-def other_loop_condition(site: Site) -> Iterator[Variant]:
-    assert isinstance(site.node, ast.While)  # noqa: S101 - the template's own node type
-    test = site.node.test
+def other_loop_condition(site: Site, node: ast.While) -> Iterator[Variant]:
+    test = node.test
     endless = isinstance(test, ast.Constant)
-    used = {name for statement in site.node.body for name in names_in(statement)}
-    for name in site.scope.candidates(site.node):
+    used = {name for statement in node.body for name in names_in(statement)}
+    for name in site.scope.candidates(node):
         if name in used and isinstance(test, ast.Constant | ast.Name):
             kinds = site.scope.kinds(name)
             fit = 1.0 if kinds & _SIZED else 0.6
@@ -105,9 +103,9 @@ def other_loop_condition(site: Site) -> Iterator[Variant]:
 
 
 @template(ast.If, ast.While, ast.IfExp, ast.BoolOp, ast.comprehension, family="condition", prior=0.35)
-def none_or_empty(site: Site) -> Iterator[Variant]:
+def none_or_empty(site: Site, node: ast.AST) -> Iterator[Variant]:
     """`if x` where `if x is not None` is meant, and the other way round."""
-    for condition in _parts(site.node):
+    for condition in _parts(node):
         match condition:
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 yield site.replace(condition, f"{site.operand(operand)} is None")
@@ -135,9 +133,9 @@ def _parts(node: ast.AST) -> list[ast.expr]:
 
 
 @template(ast.Compare, family="comparison", prior=0.5)
-def neighbouring_bound(site: Site) -> Iterator[Variant]:
+def neighbouring_bound(site: Site, node: ast.AST) -> Iterator[Variant]:
     """Operator and number off together: `== 0` where `<= 1` is meant."""
-    match site.node:
+    match node:
         case ast.Compare(left=left, ops=[operator], comparators=[ast.Constant(value=int() as bound)]) if not isinstance(
             bound, bool
         ):
@@ -154,16 +152,16 @@ def neighbouring_bound(site: Site) -> Iterator[Variant]:
             ):
                 if symbol != old:
                     yield site.replace(
-                        site.node,
+                        node,
                         f"{site.text(left)} {symbol} {number}",
                         weight if old in ("==", "!=") else weight * 0.6,
                     )
 
 
 @template(ast.Compare, family="comparison", prior=0.3)
-def compare_property(site: Site) -> Iterator[Variant]:
+def compare_property(site: Site, node: ast.AST) -> Iterator[Variant]:
     """`a < b` where the lengths or the sizes are meant; `x == y` where membership is."""
-    match site.node:
+    match node:
         case ast.Compare(
             left=left,
             ops=[ast.Lt() | ast.Gt() | ast.LtE() | ast.GtE() | ast.Eq() | ast.NotEq() as operator],
@@ -171,35 +169,34 @@ def compare_property(site: Site) -> Iterator[Variant]:
         ):
             one, other, sign = site.text(left), site.text(right), SYMBOLS[type(operator)]
             if not isinstance(left, ast.Constant) and NUMBER not in site.scope.kind(left):
-                yield site.replace(site.node, f"len({one}) {sign} {other}", 0.5)
-                yield site.replace(site.node, f"len({one}) {sign} len({other})", 0.4)
+                yield site.replace(node, f"len({one}) {sign} {other}", 0.5)
+                yield site.replace(node, f"len({one}) {sign} len({other})", 0.4)
             if NUMBER in site.scope.kind(left) | site.scope.kind(right):
-                yield site.replace(site.node, f"abs({one}) {sign} {other}", 0.5)
+                yield site.replace(node, f"abs({one}) {sign} {other}", 0.5)
                 yield site.replace(
-                    site.node, f"{one} {sign} len({other})", 0.3 if SEQUENCE in site.scope.kind(right) else 0.1
+                    node, f"{one} {sign} len({other})", 0.3 if SEQUENCE in site.scope.kind(right) else 0.1
                 )
 
 
 @template(ast.If, ast.While, ast.IfExp, family="condition", prior=0.06)
-def constant_condition(site: Site) -> Iterator[Variant]:
-    test = _test(site.node)
-    if test is not None and not isinstance(test, ast.Constant):
+def constant_condition(site: Site, node: ast.If | ast.While | ast.IfExp) -> Iterator[Variant]:
+    test = node.test
+    if not isinstance(test, ast.Constant):
         yield site.replace(test, "False")
-        if not isinstance(site.node, ast.While):
+        if not isinstance(node, ast.While):
             yield site.replace(test, "True")
 
 
 @template(ast.IfExp, family="condition", prior=0.45)
-def swap_branches(site: Site) -> Iterator[Variant]:
-    assert isinstance(site.node, ast.IfExp)  # noqa: S101 - the template's own node type
-    yield site.swap(site.node.body, site.node.orelse)
-    yield site.replace(site.node, site.text(site.node.body), 0.2)
-    yield site.replace(site.node, site.text(site.node.orelse), 0.2)
+def swap_branches(site: Site, node: ast.IfExp) -> Iterator[Variant]:
+    yield site.swap(node.body, node.orelse)
+    yield site.replace(node, site.text(node.body), 0.2)
+    yield site.replace(node, site.text(node.orelse), 0.2)
 
 
 @template(ast.Call, family="call", prior=0.3)
-def type_check(site: Site) -> Iterator[Variant]:
-    match site.node:
+def type_check(site: Site, node: ast.AST) -> Iterator[Variant]:
+    match node:
         case ast.Call(func=ast.Name(id="isinstance"), args=[_, kind]):
             text = site.text(kind)
             for other in ("(list, tuple)", "(int, float)", "str", "dict", "list", "int", "bool"):

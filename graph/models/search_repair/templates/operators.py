@@ -53,10 +53,9 @@ def between(site: Site, left: ast.expr, right: ast.expr, old: str, new: str) -> 
 
 
 @template(ast.Compare, family="comparison", prior=1.0)
-def other_comparison(site: Site) -> Iterator[Variant]:
-    assert isinstance(site.node, ast.Compare)  # noqa: S101 - the template's own node type
-    operands = [site.node.left, *site.node.comparators]
-    for left, operator, right in zip(operands, site.node.ops, operands[1:], strict=False):
+def other_comparison(site: Site, node: ast.Compare) -> Iterator[Variant]:
+    operands = [node.left, *node.comparators]
+    for left, operator, right in zip(operands, node.ops, operands[1:], strict=False):
         old = SYMBOLS[type(operator)]
         for new, weight in _COMPARISON[old].items():
             change = between(site, left, right, old, new)
@@ -65,56 +64,50 @@ def other_comparison(site: Site) -> Iterator[Variant]:
 
 
 @template(ast.BinOp, family="operator", prior=0.8)
-def other_operator(site: Site) -> Iterator[Variant]:
-    assert isinstance(site.node, ast.BinOp)  # noqa: S101 - the template's own node type
-    old = SYMBOLS[type(site.node.op)]
-    kinds = site.scope.kind(site.node.left) | site.scope.kind(site.node.right)
+def other_operator(site: Site, node: ast.BinOp) -> Iterator[Variant]:
+    old = SYMBOLS[type(node.op)]
+    kinds = site.scope.kind(node.left) | site.scope.kind(node.right)
     doubt = 0.15 if kinds & {STRING, SEQUENCE} and NUMBER not in kinds else 1.0
     for new, weight in _ARITHMETIC.get(old, {}).items():
-        change = between(site, site.node.left, site.node.right, old, new)
+        change = between(site, node.left, node.right, old, new)
         if change is not None:
             yield Variant((change,), weight * doubt)
 
 
 @template(ast.AugAssign, family="operator", prior=0.85)
-def other_augmented_operator(site: Site) -> Iterator[Variant]:
-    assert isinstance(site.node, ast.AugAssign)  # noqa: S101 - the template's own node type
-    old = SYMBOLS[type(site.node.op)]
+def other_augmented_operator(site: Site, node: ast.AugAssign) -> Iterator[Variant]:
+    old = SYMBOLS[type(node.op)]
     for new, weight in [*_ARITHMETIC.get(old, {}).items(), ("", 0.6)]:
-        change = between(site, site.node.target, site.node.value, old + "=", new + "=")
+        change = between(site, node.target, node.value, old + "=", new + "=")
         if change is not None:
             yield Variant((change,), weight)
 
 
 @template(ast.BoolOp, family="condition", prior=0.8)
-def and_or(site: Site) -> Iterator[Variant]:
-    assert isinstance(site.node, ast.BoolOp)  # noqa: S101 - the template's own node type
-    old, new = ("and", "or") if isinstance(site.node.op, ast.And) else ("or", "and")
-    pairs = zip(site.node.values, site.node.values[1:], strict=False)
+def and_or(site: Site, node: ast.BoolOp) -> Iterator[Variant]:
+    old, new = ("and", "or") if isinstance(node.op, ast.And) else ("or", "and")
+    pairs = zip(node.values, node.values[1:], strict=False)
     changes = [between(site, left, right, old, new) for left, right in pairs]
     yield Variant(tuple(each for each in changes if each is not None), 1.0)
 
 
 @template(ast.BoolOp, family="condition", prior=0.5)
-def drop_clause(site: Site) -> Iterator[Variant]:
-    assert isinstance(site.node, ast.BoolOp)  # noqa: S101 - the template's own node type
-    joint = " and " if isinstance(site.node.op, ast.And) else " or "
-    for dropped in site.node.values:
-        kept = [site.operand(each) for each in site.node.values if each is not dropped]
+def drop_clause(site: Site, node: ast.BoolOp) -> Iterator[Variant]:
+    joint = " and " if isinstance(node.op, ast.And) else " or "
+    for dropped in node.values:
+        kept = [site.operand(each) for each in node.values if each is not dropped]
         if len(kept) == 1:
-            kept = [site.text(each) for each in site.node.values if each is not dropped]
-        yield site.replace(site.node, joint.join(kept))
+            kept = [site.text(each) for each in node.values if each is not dropped]
+        yield site.replace(node, joint.join(kept))
 
 
 @template(ast.If, ast.While, ast.IfExp, ast.BoolOp, ast.comprehension, family="condition", prior=0.65)
-def negate(site: Site) -> Iterator[Variant]:
-    for condition in _conditions(site.node):
+def negate(site: Site, node: ast.AST) -> Iterator[Variant]:
+    for condition in _conditions(node):
         if isinstance(condition, ast.UnaryOp) and isinstance(condition.op, ast.Not):
             yield site.replace(condition, site.text(condition.operand))
         elif not isinstance(condition, ast.Compare) or len(condition.ops) > 1:
-            yield site.replace(
-                condition, "not " + site.operand(condition), 0.6 if isinstance(site.node, ast.While) else 0.9
-            )
+            yield site.replace(condition, "not " + site.operand(condition), 0.6 if isinstance(node, ast.While) else 0.9)
 
 
 def _conditions(node: ast.AST) -> list[ast.expr]:
@@ -130,19 +123,18 @@ def _conditions(node: ast.AST) -> list[ast.expr]:
 
 
 @template(ast.UnaryOp, family="operator", prior=0.4)
-def drop_unary(site: Site) -> Iterator[Variant]:
-    assert isinstance(site.node, ast.UnaryOp)  # noqa: S101 - the template's own node type
-    yield site.replace(site.node, site.text(site.node.operand))
+def drop_unary(site: Site, node: ast.UnaryOp) -> Iterator[Variant]:
+    yield site.replace(node, site.text(node.operand))
 
 
 @template(ast.Name, ast.Call, ast.Subscript, ast.Attribute, family="operator", prior=0.12)
-def negative(site: Site) -> Iterator[Variant]:
+def negative(site: Site, node: ast.AST) -> Iterator[Variant]:
     if (
-        isinstance(getattr(site.node, "ctx", ast.Load()), ast.Load)
+        isinstance(getattr(node, "ctx", ast.Load()), ast.Load)
         and _is_operand(site)
         and not isinstance(site.parent, ast.UnaryOp)
     ):
-        yield site.replace(site.node, "-" + site.text(site.node), 1.0 if NUMBER in site.scope.kind(site.node) else 0.4)
+        yield site.replace(node, "-" + site.text(node), 1.0 if NUMBER in site.scope.kind(node) else 0.4)
 
 
 def _is_operand(site: Site) -> bool:
@@ -152,13 +144,12 @@ def _is_operand(site: Site) -> bool:
 
 
 @template(ast.BinOp, family="operator", prior=0.45)
-def swap_operands(site: Site) -> Iterator[Variant]:
-    assert isinstance(site.node, ast.BinOp)  # noqa: S101 - the template's own node type
-    left, right = site.node.left, site.node.right
+def swap_operands(site: Site, node: ast.BinOp) -> Iterator[Variant]:
+    left, right = node.left, node.right
     numeric = NUMBER in site.scope.kind(left) | site.scope.kind(right)
     weight = 1.0
-    if isinstance(site.node.op, _UNORDERED):
-        weight = 0.2 if numeric or not isinstance(site.node.op, ast.Add) else 0.9
+    if isinstance(node.op, _UNORDERED):
+        weight = 0.2 if numeric or not isinstance(node.op, ast.Add) else 0.9
     changes = (
         Change(*site.source.span(left), site.operand(right)),
         Change(*site.source.span(right), site.operand(left)),
@@ -167,19 +158,17 @@ def swap_operands(site: Site) -> Iterator[Variant]:
 
 
 @template(ast.BinOp, family="operand", prior=0.55)
-def drop_operand(site: Site) -> Iterator[Variant]:
-    assert isinstance(site.node, ast.BinOp)  # noqa: S101 - the template's own node type
+def drop_operand(site: Site, node: ast.BinOp) -> Iterator[Variant]:
     nested = isinstance(site.parent, ast.BinOp | ast.UnaryOp)
-    for kept, dropped in ((site.node.left, site.node.right), (site.node.right, site.node.left)):
+    for kept, dropped in ((node.left, node.right), (node.right, node.left)):
         weight = 1.0 if isinstance(dropped, ast.Constant) else 0.6
-        yield site.replace(site.node, site.operand(kept) if nested else site.text(kept), weight)
+        yield site.replace(node, site.operand(kept) if nested else site.text(kept), weight)
 
 
 @template(ast.BinOp, family="operator", prior=0.25)
-def regroup(site: Site) -> Iterator[Variant]:
+def regroup(site: Site, node: ast.BinOp) -> Iterator[Variant]:
     """`a + b * c` for `(a + b) * c`, and the other way round: brackets forgotten or too many."""
-    assert isinstance(site.node, ast.BinOp)  # noqa: S101 - the template's own node type
-    outer, text = site.node, site.text
+    outer, text = node, site.text
     symbol = SYMBOLS[type(outer.op)]
     if isinstance(outer.left, ast.BinOp):
         inner = outer.left

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Iterator
+from typing import cast
 
 from graph.models.search_repair.scopes import MAPPING, NUMBER, SEQUENCE, STRING
 from graph.models.search_repair.source import Change
@@ -11,11 +13,10 @@ from graph.models.search_repair.templates.base import Site, Template, Variant, t
 
 
 @template(ast.Tuple, ast.List, family="index", prior=0.6)
-def swap_elements(site: Site) -> Iterator[Variant]:
-    assert isinstance(site.node, ast.Tuple | ast.List)  # noqa: S101 - the template's own node type
-    elements = site.node.elts
+def swap_elements(site: Site, node: ast.Tuple | ast.List) -> Iterator[Variant]:
+    elements = node.elts
     if len(elements) <= 6:
-        for first, second in zip(elements, elements[1:], strict=False):
+        for first, second in itertools.pairwise(elements):
             if site.text(first) != site.text(second):
                 yield site.swap(first, second)
         if len(elements) == 3 and site.text(elements[0]) != site.text(elements[2]):
@@ -23,19 +24,17 @@ def swap_elements(site: Site) -> Iterator[Variant]:
 
 
 @template(ast.Subscript, family="index", prior=0.5)
-def swap_indices(site: Site) -> Iterator[Variant]:
+def swap_indices(site: Site, node: ast.Subscript) -> Iterator[Variant]:
     """`grid[x][y]` becomes `grid[y][x]`."""
-    assert isinstance(site.node, ast.Subscript)  # noqa: S101 - the template's own node type
-    inner = site.node.value
-    if isinstance(inner, ast.Subscript) and site.text(inner.slice) != site.text(site.node.slice):
-        yield site.swap(inner.slice, site.node.slice)
+    inner = node.value
+    if isinstance(inner, ast.Subscript) and site.text(inner.slice) != site.text(node.slice):
+        yield site.swap(inner.slice, node.slice)
 
 
 @template(ast.Subscript, family="index", prior=0.45)
-def other_index(site: Site) -> Iterator[Variant]:
-    assert isinstance(site.node, ast.Subscript)  # noqa: S101 - the template's own node type
-    index = site.node.slice
-    if isinstance(index, ast.Slice | ast.Tuple) or MAPPING in site.scope.kind(site.node.value):
+def other_index(site: Site, node: ast.Subscript) -> Iterator[Variant]:
+    index = node.slice
+    if isinstance(index, ast.Slice | ast.Tuple) or MAPPING in site.scope.kind(node.value):
         return
     for text, weight in (("0", 0.7), ("-1", 0.8), ("1", 0.4)):
         if text != site.text(index):
@@ -43,18 +42,16 @@ def other_index(site: Site) -> Iterator[Variant]:
     if isinstance(index, ast.Name | ast.BinOp):
         yield site.replace(index, f"-{site.operand(index)}", 0.2)
         yield site.replace(index, f"-{site.operand(index)} - 1", 0.2)
-        yield site.replace(index, f"{site.operand(index)} % len({site.text(site.node.value)})", 0.4)
+        yield site.replace(index, f"{site.operand(index)} % len({site.text(node.value)})", 0.4)
 
 
 @template(ast.Subscript, family="index", prior=0.3)
-def drop_index(site: Site) -> Iterator[Variant]:
-    assert isinstance(site.node, ast.Subscript)  # noqa: S101 - the template's own node type
-    yield site.replace(site.node, site.text(site.node.value), 1.0 if isinstance(site.node.slice, ast.Slice) else 0.6)
+def drop_index(site: Site, node: ast.Subscript) -> Iterator[Variant]:
+    yield site.replace(node, site.text(node.value), 1.0 if isinstance(node.slice, ast.Slice) else 0.6)
 
 
 @template(ast.Name, ast.Call, ast.Attribute, family="index", prior=0.2)
-def add_index(site: Site) -> Iterator[Variant]:
-    node = site.node
+def add_index(site: Site, node: ast.AST) -> Iterator[Variant]:
     if not isinstance(getattr(node, "ctx", ast.Load()), ast.Load) or isinstance(site.parent, ast.Expr | ast.Attribute):
         return
     if isinstance(site.parent, ast.Subscript) or (isinstance(site.parent, ast.Call) and site.parent.func is node):
@@ -67,9 +64,8 @@ def add_index(site: Site) -> Iterator[Variant]:
 
 
 @template(ast.Name, ast.Subscript, ast.Attribute, ast.Call, family="slice", prior=0.4)
-def add_slice(site: Site) -> Iterator[Variant]:
+def add_slice(site: Site, node: ast.AST) -> Iterator[Variant]:
     """`items` becomes `items[1:]`, `items[k:]`, `items[::-1]`: only a part, or the other way round."""
-    node = site.node
     if not isinstance(getattr(node, "ctx", ast.Load()), ast.Load) or not _may_be_sliced(site):
         return
     kinds = site.scope.kind(node)
@@ -99,17 +95,15 @@ def _may_be_sliced(site: Site) -> bool:
 
 
 @template(ast.Slice, family="slice", prior=0.55)
-def other_slice(site: Site) -> Iterator[Variant]:
-    assert isinstance(site.node, ast.Slice)  # noqa: S101 - the template's own node type
-    subscript = site.parent
-    assert isinstance(subscript, ast.Subscript)  # noqa: S101 - the grammar has slices nowhere else
-    lower, upper = (site.text(each) if each is not None else "" for each in (site.node.lower, site.node.upper))
-    step = f":{site.text(site.node.step)}" if site.node.step is not None else ""
+def other_slice(site: Site, node: ast.Slice) -> Iterator[Variant]:
+    subscript = cast("ast.Subscript", site.parent)  # the grammar has slices nowhere else
+    lower, upper = (site.text(each) if each is not None else "" for each in (node.lower, node.upper))
+    step = f":{site.text(node.step)}" if node.step is not None else ""
     for low, high, weight in _bounds(lower, upper):
         yield _sliced(site, subscript, f"{low}:{high}{step}", weight)
     if not step:
         yield _sliced(site, subscript, f"{lower}:{upper}:-1", 0.2)
-    for name in site.scope.candidates(site.node):
+    for name in site.scope.candidates(node):
         if NUMBER in site.scope.kinds(name):
             if not lower:
                 yield _sliced(site, subscript, f"{name}:{upper}{step}", 0.5)
@@ -146,11 +140,10 @@ def _sliced(site: Site, subscript: ast.Subscript, text: str, weight: float) -> V
 
 
 @template(ast.Call, family="range", prior=0.65)
-def other_range(site: Site) -> Iterator[Variant]:
-    assert isinstance(site.node, ast.Call)  # noqa: S101 - the template's own node type
-    if not (isinstance(site.node.func, ast.Name) and site.node.func.id == "range") or site.node.keywords:
+def other_range(site: Site, node: ast.Call) -> Iterator[Variant]:
+    if not (isinstance(node.func, ast.Name) and node.func.id == "range") or node.keywords:
         return
-    texts = [site.text(each) for each in site.node.args]
+    texts = [site.text(each) for each in node.args]
     if len(texts) == 1:
         stop = texts[0]
         for other, weight in (
@@ -160,11 +153,11 @@ def other_range(site: Site) -> Iterator[Variant]:
             (f"{stop}, 0, -1", 0.3),
             (f"2, {stop}", 0.2),
         ):
-            yield site.replace(site.node, f"range({other})", weight)
-        for name in site.scope.candidates(site.node):
+            yield site.replace(node, f"range({other})", weight)
+        for name in site.scope.candidates(node):
             if NUMBER in site.scope.kinds(name):
-                yield site.replace(site.node, f"range({name}, {stop})", 0.4)
-                yield site.replace(site.node, f"range({name} + 1, {stop})", 0.5)
+                yield site.replace(node, f"range({name}, {stop})", 0.4)
+                yield site.replace(node, f"range({name} + 1, {stop})", 0.5)
     elif len(texts) == 2:
         start, stop = texts
         for other, weight in (
@@ -175,7 +168,7 @@ def other_range(site: Site) -> Iterator[Variant]:
             (f"{stop}, {start}", 0.2),
             (f"{start} - 1, {stop} - 1", 0.2),
         ):
-            yield site.replace(site.node, f"range({other})", weight)
+            yield site.replace(node, f"range({other})", weight)
     elif len(texts) == 3:
         start, stop, step = texts
         for other in (
@@ -185,16 +178,15 @@ def other_range(site: Site) -> Iterator[Variant]:
             f"{start}, -1, {step}",
             f"{stop}, {start}, {step}",
         ):
-            yield site.replace(site.node, f"range({other})", 0.5)
+            yield site.replace(node, f"range({other})", 0.5)
 
 
 @template(ast.For, ast.comprehension, family="range", prior=0.45)
-def other_iteration(site: Site) -> Iterator[Variant]:
+def other_iteration(site: Site, node: ast.For | ast.comprehension) -> Iterator[Variant]:
     """Pairs that come from nowhere, an index where the value is meant, an order that matters."""
-    assert isinstance(site.node, ast.For | ast.comprehension)  # noqa: S101 - the template's own node types
-    iterated = site.node.iter
+    iterated = node.iter
     text = site.text(iterated)
-    pairs = isinstance(site.node.target, ast.Tuple) and len(site.node.target.elts) == 2
+    pairs = isinstance(node.target, ast.Tuple) and len(node.target.elts) == 2
     simple = isinstance(iterated, ast.Name | ast.Attribute | ast.Subscript)
     if pairs and simple:
         yield site.replace(iterated, f"{text}.items()", 1.0)
@@ -212,24 +204,22 @@ def other_iteration(site: Site) -> Iterator[Variant]:
 
 
 @template(ast.comprehension, family="condition", prior=0.3)
-def drop_filter(site: Site) -> Iterator[Variant]:
-    assert isinstance(site.node, ast.comprehension)  # noqa: S101 - the template's own node type
-    for condition in site.node.ifs:
+def drop_filter(site: Site, node: ast.comprehension) -> Iterator[Variant]:
+    for condition in node.ifs:
         end = site.source.span(condition)[1]
-        start = site.source.text.rfind("if", site.source.span(site.node.iter)[1], site.source.span(condition)[0])
+        start = site.source.text.rfind("if", site.source.span(node.iter)[1], site.source.span(condition)[0])
         if start > 0:
             yield Variant((Change(start, end, ""),), 1.0)
 
 
 @template(ast.comprehension, family="condition", prior=0.3)
-def add_filter(site: Site) -> Iterator[Variant]:
-    assert isinstance(site.node, ast.comprehension)  # noqa: S101 - the template's own node type
-    if not isinstance(site.node.target, ast.Name) or site.node.ifs:
+def add_filter(site: Site, node: ast.comprehension) -> Iterator[Variant]:
+    if not isinstance(node.target, ast.Name) or node.ifs:
         return
-    end = site.source.span(site.node.iter)[1]
-    name = site.node.target.id
+    end = site.source.span(node.iter)[1]
+    name = node.target.id
     tests = [name, f"{name} is not None"]
-    for other in site.scope.candidates(site.node):
+    for other in site.scope.candidates(node):
         if other != name:
             tests += [f"{name} != {other}", f"{name} not in {other}"]
     for test in tests[:10]:
@@ -237,59 +227,71 @@ def add_filter(site: Site) -> Iterator[Variant]:
 
 
 @template(ast.BinOp, family="call", prior=0.6)
-def repeated_reference(site: Site) -> Iterator[Variant]:
+def repeated_reference(site: Site, node: ast.AST) -> Iterator[Variant]:
     """`[[0] * n] * m` repeats one and the same row."""
-    match site.node:
+    match node:
         case ast.BinOp(left=ast.List(elts=[ast.expr() as row]), op=ast.Mult(), right=times) if not isinstance(
             row, ast.Constant
         ):
-            yield site.replace(site.node, f"[{site.text(row)} for _ in range({site.text(times)})]")
+            yield site.replace(node, f"[{site.text(row)} for _ in range({site.text(times)})]")
 
 
 @template(ast.Subscript, family="lookup", prior=0.4)
-def lookup_with_default(site: Site) -> Iterator[Variant]:
-    assert isinstance(site.node, ast.Subscript)  # noqa: S101 - the template's own node type
-    if not isinstance(site.node.ctx, ast.Load) or isinstance(site.node.slice, ast.Slice):
+def lookup_with_default(site: Site, node: ast.Subscript) -> Iterator[Variant]:
+    if not isinstance(node.ctx, ast.Load) or isinstance(node.slice, ast.Slice):
         return
     likely = 1.0 if "KeyError" in site.failure.errors else 0.3
-    value, key = site.text(site.node.value), site.text(site.node.slice)
-    key = f"({key})" if isinstance(site.node.slice, ast.Tuple) and not key.startswith("(") else key
+    value, key = site.text(node.value), site.text(node.slice)
+    key = f"({key})" if isinstance(node.slice, ast.Tuple) and not key.startswith("(") else key
     for default, weight in (("0", 1.0), (None, 0.8), ("[]", 0.7), ("''", 0.4), (key, 0.4)):
         text = f"{value}.get({key}, {default})" if default else f"{value}.get({key})"
-        yield site.replace(site.node, text, weight * likely)
+        yield site.replace(node, text, weight * likely)
 
 
 @template(ast.Name, ast.Call, ast.Subscript, ast.Attribute, family="wrap", prior=0.25)
-def in_brackets(site: Site) -> Iterator[Variant]:
+def in_brackets(site: Site, node: ast.AST) -> Iterator[Variant]:
     """`item` becomes `[item]`: one where a list is wanted."""
-    if not isinstance(getattr(site.node, "ctx", ast.Load()), ast.Load) or isinstance(
+    if not isinstance(getattr(node, "ctx", ast.Load()), ast.Load) or isinstance(
         site.parent, ast.Subscript | ast.Attribute | ast.Expr
     ):
         return
     if (
         isinstance(site.parent, ast.Return | ast.Call | ast.BinOp | ast.Assign)
-        and getattr(site.parent, "func", None) is not site.node
+        and getattr(site.parent, "func", None) is not node
     ):
-        yield site.replace(site.node, f"[{site.text(site.node)}]", 0.8)
-        yield site.replace(site.node, f"({site.text(site.node)},)", 0.2)
+        yield site.replace(node, f"[{site.text(node)}]", 0.8)
+        yield site.replace(node, f"({site.text(node)},)", 0.2)
 
 
 @template(ast.Attribute, ast.Name, ast.List, family="wrap", prior=0.25)
-def copied(site: Site) -> Iterator[Variant]:
+def copied(site: Site, node: ast.AST) -> Iterator[Variant]:
     """Two names for one list: the copy was forgotten."""
-    if not isinstance(getattr(site.node, "ctx", ast.Load()), ast.Load) or not isinstance(
+    if not isinstance(getattr(node, "ctx", ast.Load()), ast.Load) or not isinstance(
         site.parent, ast.Assign | ast.Return | ast.Call
     ):
         return
-    if getattr(site.parent, "func", None) is site.node or isinstance(site.node, ast.List):
+    if getattr(site.parent, "func", None) is node or isinstance(node, ast.List):
         return
-    kinds = site.scope.kind(site.node)
+    kinds = site.scope.kind(node)
     if not kinds or kinds & {SEQUENCE, MAPPING, "set", "object"}:
-        yield site.replace(site.node, f"{site.text(site.node)}.copy()", 0.8)
-        yield site.replace(site.node, f"list({site.text(site.node)})", 0.7)
+        yield site.replace(node, f"{site.text(node)}.copy()", 0.8)
+        yield site.replace(node, f"list({site.text(node)})", 0.7)
 
 
 TEMPLATES: tuple[Template, ...] = (
-    swap_elements, swap_indices, other_index, drop_index, add_index, add_slice, other_slice, other_range, other_iteration,
-    drop_filter, add_filter, repeated_reference, lookup_with_default, in_brackets, copied,
-)  # fmt: skip
+    swap_elements,
+    swap_indices,
+    other_index,
+    drop_index,
+    add_index,
+    add_slice,
+    other_slice,
+    other_range,
+    other_iteration,
+    drop_filter,
+    add_filter,
+    repeated_reference,
+    lookup_with_default,
+    in_brackets,
+    copied,
+)

@@ -19,14 +19,14 @@ _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 
 
 @template(ast.Assign, family="operator", prior=0.45)
-def assign_or_add(site: Site) -> Iterator[Variant]:
-    match site.node:
+def assign_or_add(site: Site, node: ast.AST) -> Iterator[Variant]:
+    match node:
         case ast.Assign(targets=[ast.Name() | ast.Attribute() | ast.Subscript() as target], value=value):
-            weight = 0.8 if site.source.loop(site.node) is not None else 0.5
+            weight = 0.8 if site.source.loop(node) is not None else 0.5
             kinds = site.scope.kind(value) | site.scope.kind(target)
             for symbol, fit in (("+", 1.0), ("-", 0.5), ("*", 0.2)):
                 if symbol == "+" or not kinds or NUMBER in kinds:
-                    yield site.replace(site.node, f"{site.text(target)} {symbol}= {site.text(value)}", weight * fit)
+                    yield site.replace(node, f"{site.text(target)} {symbol}= {site.text(value)}", weight * fit)
             yield from _keep_best(site, target, value)
 
 
@@ -38,9 +38,9 @@ def _keep_best(site: Site, target: ast.expr, value: ast.expr) -> Iterator[Varian
 
 
 @template(ast.Expr, family="call", prior=0.3)
-def update_or_assign(site: Site) -> Iterator[Variant]:
+def update_or_assign(site: Site, node: ast.AST) -> Iterator[Variant]:
     """`group.update(other)` where `group = other` is meant; a method that changes nothing in place."""
-    match site.node:
+    match node:
         case ast.Expr(
             value=ast.Call(
                 func=ast.Attribute(value=ast.Name() | ast.Subscript() | ast.Attribute() as changed, attr=method),
@@ -48,19 +48,19 @@ def update_or_assign(site: Site) -> Iterator[Variant]:
             ) as call
         ):
             if len(arguments) == 1:
-                yield site.replace(site.node, f"{site.text(changed)} = {site.text(arguments[0])}", 0.7)
-                yield site.replace(site.node, f"{site.text(changed)} += {site.text(arguments[0])}", 0.2)
+                yield site.replace(node, f"{site.text(changed)} = {site.text(arguments[0])}", 0.7)
+                yield site.replace(node, f"{site.text(changed)} += {site.text(arguments[0])}", 0.2)
                 yield site.replace(call, f"{site.text(changed)}.{method}({site.text(arguments[0])}.copy())", 0.3)
                 yield site.replace(call, f"{site.text(changed)}.{method}(list({site.text(arguments[0])}))", 0.3)
-            yield site.replace(site.node, f"{site.text(changed)} = {site.text(call)}", 0.5)
+            yield site.replace(node, f"{site.text(changed)} = {site.text(call)}", 0.5)
 
 
 @template(ast.Assign, family="call", prior=0.4)
-def in_place_method(site: Site) -> Iterator[Variant]:
+def in_place_method(site: Site, node: ast.AST) -> Iterator[Variant]:
     """`items = items.sort()` keeps None."""
-    match site.node:
+    match node:
         case ast.Assign(
-            targets=[target],
+            targets=[_],
             value=ast.Call(
                 func=ast.Attribute(
                     value=changed,
@@ -68,40 +68,38 @@ def in_place_method(site: Site) -> Iterator[Variant]:
                 )
             ) as call,
         ):
-            yield site.replace(site.node, site.text(call), 1.0)
+            yield site.replace(node, site.text(call), 1.0)
             if isinstance(call.func, ast.Attribute) and call.func.attr == "sort":
                 yield site.replace(call, f"sorted({site.text(changed)})", 0.8)
         case ast.Assign(targets=[ast.Subscript(value=held, slice=key)], value=value):
             yield site.replace(
-                site.node, f"{site.text(held)}.setdefault({site.text(key)}, []).append({site.text(value)})", 0.4
+                node, f"{site.text(held)}.setdefault({site.text(key)}, []).append({site.text(value)})", 0.4
             )
-            yield site.replace(site.node, f"{site.text(held)}[{site.text(key)}].append({site.text(value)})", 0.2)
+            yield site.replace(node, f"{site.text(held)}[{site.text(key)}].append({site.text(value)})", 0.2)
 
 
 @template(ast.Expr, family="return", prior=0.5)
-def missing_return(site: Site) -> Iterator[Variant]:
-    assert isinstance(site.node, ast.Expr)  # noqa: S101 - the template's own node type
-    value = site.node.value
-    if site.source.function(site.node) is None or isinstance(value, ast.Constant):
+def missing_return(site: Site, node: ast.Expr) -> Iterator[Variant]:
+    value = node.value
+    if site.source.function(node) is None or isinstance(value, ast.Constant):
         return
     if isinstance(value, ast.Yield) and value.value is not None:
-        yield site.replace(site.node, f"yield from {site.text(value.value)}", 1.0)
-        yield site.replace(site.node, f"return {site.text(value.value)}", 0.3)
+        yield site.replace(node, f"yield from {site.text(value.value)}", 1.0)
+        yield site.replace(node, f"return {site.text(value.value)}", 0.3)
     elif isinstance(value, ast.YieldFrom):
-        yield site.replace(site.node, f"yield {site.text(value.value)}", 1.0)
+        yield site.replace(node, f"yield {site.text(value.value)}", 1.0)
     else:
         weight = 0.6 if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) else 1.0
-        yield site.replace(site.node, f"return {site.text(value)}", weight)
-        yield site.replace(site.node, f"yield from {site.text(value)}", 0.3)
+        yield site.replace(node, f"return {site.text(value)}", weight)
+        yield site.replace(node, f"yield from {site.text(value)}", 0.3)
 
 
 @template(ast.Return, family="return", prior=0.45)
-def other_return(site: Site) -> Iterator[Variant]:
-    assert isinstance(site.node, ast.Return)  # noqa: S101 - the template's own node type
-    value = site.node.value
-    names = site.scope.candidates(site.node)
+def other_return(site: Site, node: ast.Return) -> Iterator[Variant]:
+    value = node.value
+    names = site.scope.candidates(node)
     if value is None:
-        yield from (site.replace(site.node, f"return {name}", 0.7) for name in names)
+        yield from (site.replace(node, f"return {name}", 0.7) for name in names)
         return
     if isinstance(value, ast.Constant) and isinstance(value.value, bool):
         for name in names:
@@ -112,8 +110,8 @@ def other_return(site: Site) -> Iterator[Variant]:
             yield site.replace(value, f"[{name}]", 0.3 if isinstance(value, ast.List) else 0.1)
     if isinstance(value, ast.Compare | ast.BoolOp | ast.Call | ast.Name):
         yield site.replace(value, f"not {site.operand(value)}", 0.6 if BOOL in site.scope.kind(value) else 0.15)
-    yield site.replace(site.node, f"yield {site.text(value)}", 0.2)
-    function = site.source.function(site.node)
+    yield site.replace(node, f"yield {site.text(value)}", 0.2)
+    function = site.source.function(node)
     parameters = function.args.args if function is not None else []
     if parameters and isinstance(value, ast.BinOp | ast.Call | ast.Name):
         yield site.replace(value, f"{site.operand(value)}, {parameters[0].arg}", 0.05)
@@ -134,40 +132,38 @@ def _truths(site: Site, name: str) -> Iterator[tuple[str, float]]:
 
 
 @template(ast.Break, ast.Continue, ast.Pass, family="move", prior=0.6)
-def other_jump(site: Site) -> Iterator[Variant]:
-    in_loop = site.source.loop(site.node) is not None
+def other_jump(site: Site, node: ast.AST) -> Iterator[Variant]:
+    in_loop = site.source.loop(node) is not None
     for word, weight in (("continue", 1.0), ("break", 1.0), ("pass", 0.6), ("return", 0.3)):
-        if site.text(site.node) != word and (in_loop or word in ("pass", "return")):
-            yield site.replace(site.node, word, weight)
+        if site.text(node) != word and (in_loop or word in ("pass", "return")):
+            yield site.replace(node, word, weight)
 
 
 @template(ast.If, family="condition", prior=0.4)
-def if_or_elif(site: Site) -> Iterator[Variant]:
+def if_or_elif(site: Site, node: ast.If) -> Iterator[Variant]:
     """A chain that was broken, or alternatives that should both be asked; `if` where it must be done again."""
-    assert isinstance(site.node, ast.If)  # noqa: S101 - the template's own node type
-    start, _ = site.source.span(site.node)
+    start, _ = site.source.span(node)
     if site.source.text.startswith("elif", start):
         yield Variant((Change(start, start + 4, "if"),), 0.9)
     elif site.source.text.startswith("if", start):
-        place = site.source.places.get(site.node)
-        if place is not None and place.index and isinstance(place.block[place.index - 1], ast.If):
-            before = place.block[place.index - 1]
+        place = site.source.places.get(node)
+        if place is not None and place.position and isinstance(place.block[place.position - 1], ast.If):
+            before = place.block[place.position - 1]
             if isinstance(before, ast.If) and (not before.orelse or isinstance(before.orelse[0], ast.If)):
                 yield Variant((Change(start, start, "el"),), 1.0)
-        if not site.node.orelse:
+        if not node.orelse:
             yield Variant((Change(start, start + 2, "while"),), 0.4)
 
 
 @template(ast.While, family="loop", prior=0.2)
-def once(site: Site) -> Iterator[Variant]:
-    start, _ = site.source.span(site.node)
+def once(site: Site, node: ast.AST) -> Iterator[Variant]:
+    start, _ = site.source.span(node)
     yield Variant((Change(start, start + 5, "if"),), 1.0)
 
 
 @template(ast.ExceptHandler, family="condition", prior=0.4)
-def other_exception(site: Site) -> Iterator[Variant]:
-    assert isinstance(site.node, ast.ExceptHandler)  # noqa: S101 - the template's own node type
-    kind = site.node.type
+def other_exception(site: Site, node: ast.ExceptHandler) -> Iterator[Variant]:
+    kind = node.type
     if kind is None:
         return
     for error in sorted(site.failure.errors):
@@ -184,9 +180,8 @@ def other_exception(site: Site) -> Iterator[Variant]:
 
 
 @template(ast.Raise, family="condition", prior=0.35)
-def other_raise(site: Site) -> Iterator[Variant]:
-    assert isinstance(site.node, ast.Raise)  # noqa: S101 - the template's own node type
-    kind = site.node.exc.func if isinstance(site.node.exc, ast.Call) else site.node.exc
+def other_raise(site: Site, node: ast.Raise) -> Iterator[Variant]:
+    kind = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
     for expected in _expected_errors(site) if kind is not None else []:
         if kind is not None and expected != site.text(kind):
             yield site.replace(kind, expected)
@@ -209,16 +204,15 @@ def _expected_errors(site: Site) -> list[str]:
 
 
 @template(ast.FunctionDef, ast.AsyncFunctionDef, family="guard", prior=0.4)
-def early_return(site: Site) -> Iterator[Variant]:
+def early_return(site: Site, node: Function) -> Iterator[Variant]:
     """A case that must be answered before anything else: nothing given, the end of a recursion."""
-    assert isinstance(site.node, Function)  # noqa: S101 - the template's own node types
-    first = _first_statement(site)
+    first = _first_statement(site, node)
     if first is None or not site.starts_its_line(first):
         return
     inner = Site(source=site.source, node=first, failure=site.failure)
     recursive = any(
-        isinstance(each, ast.Call) and isinstance(each.func, ast.Name) and each.func.id == site.node.name
-        for each in ast.walk(site.node)
+        isinstance(each, ast.Call) and isinstance(each.func, ast.Name) and each.func.id == node.name
+        for each in ast.walk(node)
     )
     weight = (
         1.0
@@ -230,10 +224,9 @@ def early_return(site: Site) -> Iterator[Variant]:
             yield inner.insert_before(first, f"if {condition}:\n    return {answer}", weight * fit * likely)
 
 
-def _first_statement(site: Site) -> ast.stmt | None:
-    assert isinstance(site.node, Function)  # noqa: S101 - only called for functions
-    body = [each for each in site.node.body if not site.source.is_docstring(each)]
-    return body[0] if body and body[0].lineno != site.node.lineno else None
+def _first_statement(site: Site, node: Function) -> ast.stmt | None:
+    body = [each for each in node.body if not site.source.is_docstring(each)]
+    return body[0] if body and body[0].lineno != node.lineno else None
 
 
 def _starting_conditions(site: Site) -> Iterator[tuple[str, float]]:
@@ -283,9 +276,9 @@ def _answers(site: Site, condition: str) -> Iterator[tuple[str, float]]:
 
 
 @template(ast.FunctionDef, ast.AsyncFunctionDef, family="guard", prior=0.5)
-def refuse_argument(site: Site) -> Iterator[Variant]:
+def refuse_argument(site: Site, node: Function) -> Iterator[Variant]:
     """The tests wait for an error that nothing raises."""
-    first = _first_statement(site)
+    first = _first_statement(site, node)
     if (
         first is None
         or not site.starts_its_line(first)
@@ -308,41 +301,35 @@ def _refusals(site: Site) -> Iterator[tuple[str, float]]:
 
 
 @template(ast.stmt, family="insert", prior=0.3)
-def insert_statement(site: Site) -> Iterator[Variant]:
+def insert_statement(site: Site, node: ast.stmt) -> Iterator[Variant]:
     """A statement was forgotten here: one like those that the function has already, or a usual step."""
-    assert isinstance(site.node, ast.stmt)  # noqa: S101 - the template's own node type
-    if (
-        site.source.function(site.node) is None
-        or site.source.is_docstring(site.node)
-        or not site.starts_its_line(site.node)
-    ):
+    if site.source.function(node) is None or site.source.is_docstring(node) or not site.starts_its_line(node):
         return
-    if isinstance(site.node, ast.If) and site.source.text.startswith("elif", site.source.span(site.node)[0]):
+    if isinstance(node, ast.If) and site.source.text.startswith("elif", site.source.span(node)[0]):
         return
-    place = site.source.places[site.node]
-    last = place.index == len(place.block) - 1 and not isinstance(
-        site.node, ast.Return | ast.Raise | ast.Break | ast.Continue
+    place = site.source.places[node]
+    last = place.position == len(place.block) - 1 and not isinstance(
+        node, ast.Return | ast.Raise | ast.Break | ast.Continue
     )
-    for text, weight in _ingredients(site):
-        yield site.insert_before(site.node, text, weight)
+    for text, weight in _ingredients(site, node):
+        yield site.insert_before(node, text, weight)
         if last:
-            yield site.insert_after(site.node, text, weight)
+            yield site.insert_after(node, text, weight)
 
 
-def _ingredients(site: Site) -> Iterator[tuple[str, float]]:
+def _ingredients(site: Site, node: ast.stmt) -> Iterator[tuple[str, float]]:
     seen: dict[str, float] = {}
     for text, weight in [*_usual_steps(site), *_own_statements(site)]:
         seen[text] = max(weight, seen.get(text, 0.0))
-    neighbours = _neighbours(site)
+    neighbours = _neighbours(site, node)
     for text, weight in seen.items():
         if text not in neighbours:
             yield text, weight
 
 
-def _neighbours(site: Site) -> set[str]:
-    assert isinstance(site.node, ast.stmt)  # noqa: S101 - only called for statements
-    place = site.source.places[site.node]
-    around = place.block[max(0, place.index - 1) : place.index + 1]
+def _neighbours(site: Site, node: ast.stmt) -> set[str]:
+    place = site.source.places[node]
+    around = place.block[max(0, place.position - 1) : place.position + 1]
     return {site.text(each) for each in around}
 
 
@@ -396,16 +383,15 @@ def _own_statements(site: Site) -> Iterator[tuple[str, float]]:
 
 
 @template(ast.stmt, family="insert", prior=0.2)
-def insert_jump(site: Site) -> Iterator[Variant]:
+def insert_jump(site: Site, node: ast.stmt) -> Iterator[Variant]:
     """Leave early where a condition that the function asks elsewhere holds."""
-    assert isinstance(site.node, ast.stmt)  # noqa: S101 - the template's own node type
-    function = site.source.function(site.node)
-    if function is None or not site.starts_its_line(site.node) or site.source.is_docstring(site.node):
+    function = site.source.function(node)
+    if function is None or not site.starts_its_line(node) or site.source.is_docstring(node):
         return
-    if isinstance(site.node, ast.If) and site.source.text.startswith("elif", site.source.span(site.node)[0]):
+    if isinstance(node, ast.If) and site.source.text.startswith("elif", site.source.span(node)[0]):
         return
-    loop = site.source.loop(site.node)
-    names = site.scope.candidates(site.node)
+    loop = site.source.loop(node)
+    names = site.scope.candidates(node)
     conditions = [f"not {each}" for each in names if site.scope.kinds(each) & {SEQUENCE, SET, STRING, MAPPING}]
     conditions += [f"{each} is None" for each in names if not site.scope.kinds(each) & {NUMBER, SEQUENCE}]
     conditions += [
@@ -418,25 +404,24 @@ def insert_jump(site: Site) -> Iterator[Variant]:
     conditions += [ast.unparse(each) for each in ast.walk(function) if isinstance(each, ast.Compare)]
     for condition in dict.fromkeys(conditions):
         if loop is not None:
-            yield site.insert_before(site.node, f"if {condition}:\n    continue", 0.8)
-            yield site.insert_before(site.node, f"if {condition}:\n    break", 0.6)
-        yield site.insert_before(site.node, f"if {condition}:\n    return", 0.25)
+            yield site.insert_before(node, f"if {condition}:\n    continue", 0.8)
+            yield site.insert_before(node, f"if {condition}:\n    break", 0.6)
+        yield site.insert_before(node, f"if {condition}:\n    return", 0.25)
 
 
 @template(ast.FunctionDef, ast.AsyncFunctionDef, family="return", prior=0.4)
-def final_return(site: Site) -> Iterator[Variant]:
+def final_return(site: Site, node: Function) -> Iterator[Variant]:
     """The function comes to its end without a result."""
-    assert isinstance(site.node, Function)  # noqa: S101 - the template's own node types
-    last = site.node.body[-1]
+    last = node.body[-1]
     if (
         isinstance(last, ast.Return | ast.Raise)
         or not site.starts_its_line(last)
-        or any(isinstance(each, ast.Yield) for each in ast.walk(site.node))
+        or any(isinstance(each, ast.Yield) for each in ast.walk(node))
     ):
         return
     inner = Site(source=site.source, node=last, failure=site.failure)
     names = [each for each in inner.scope.candidates(last) if each in inner.scope.locals]
-    silent = not any(isinstance(each, ast.Return) and each.value is not None for each in ast.walk(site.node))
+    silent = not any(isinstance(each, ast.Return) and each.value is not None for each in ast.walk(node))
     for name in names:
         yield inner.insert_after(last, f"return {name}", 1.0 if silent else 0.6)
     for constant in ("True", "False", "None", "[]", "0", "self"):
@@ -444,13 +429,12 @@ def final_return(site: Site) -> Iterator[Variant]:
 
 
 @template(ast.FunctionDef, ast.AsyncFunctionDef, family="name", prior=0.8)
-def mutable_default(site: Site) -> Iterator[Variant]:
+def mutable_default(site: Site, node: Function) -> Iterator[Variant]:
     """A default list is shared by all calls."""
-    assert isinstance(site.node, Function)  # noqa: S101 - the template's own node types
-    first = _first_statement(site)
+    first = _first_statement(site, node)
     if first is None or not site.starts_its_line(first):
         return
-    arguments = site.node.args
+    arguments = node.args
     positional = [*arguments.posonlyargs, *arguments.args]
     pairs = list(zip(positional[len(positional) - len(arguments.defaults) :], arguments.defaults, strict=True))
     pairs += [
@@ -466,15 +450,15 @@ def mutable_default(site: Site) -> Iterator[Variant]:
 
 
 @template(ast.FunctionDef, ast.AsyncFunctionDef, family="name", prior=0.8)
-def outer_variable(site: Site) -> Iterator[Variant]:
+def outer_variable(site: Site, node: Function) -> Iterator[Variant]:
     """An assignment made a variable local that belongs to the function or the module around."""
-    first = _first_statement(site)
+    first = _first_statement(site, node)
     if first is None or not site.starts_its_line(first):
         return
     inner = Site(source=site.source, node=first, failure=site.failure)
     for name in _names_in_messages(site, "UnboundLocalError", "local variable"):
         if name in inner.scope.locals:
-            word = "nonlocal" if site.source.function(site.node) is not None else "global"
+            word = "nonlocal" if site.source.function(node) is not None else "global"
             yield inner.insert_before(first, f"{word} {name}")
             for start in ("0", "[]", "None", "''", "{}", "1"):
                 yield inner.insert_before(first, f"{name} = {start}", 0.4)
@@ -490,7 +474,7 @@ def _names_in_messages(site: Site, *hints: str) -> list[str]:
 
 
 @template(ast.Module, family="name", prior=0.8)
-def missing_import(site: Site) -> Iterator[Variant]:
+def missing_import(site: Site, node: ast.AST) -> Iterator[Variant]:
     """A name of the standard library that nobody imported."""
     body = [each for each in site.source.tree.body if not site.source.is_docstring(each)]
     body = [each for each in body if not (isinstance(each, ast.ImportFrom) and each.module == "__future__")] or body
@@ -505,54 +489,58 @@ def missing_import(site: Site) -> Iterator[Variant]:
 
 
 _EXPORTS = {
-    **dict.fromkeys(("deque", "defaultdict", "Counter", "OrderedDict", "namedtuple"), ("collections",)),
-    **dict.fromkeys(("heappush", "heappop", "heapify", "nlargest", "nsmallest"), ("heapq",)),
-    **dict.fromkeys(("reduce", "partial", "wraps", "lru_cache", "cache"), ("functools",)),
-    **dict.fromkeys(("permutations", "combinations", "product", "chain", "count", "groupby", "accumulate"), ("itertools",)),
-    **dict.fromkeys(("sqrt", "ceil", "floor", "gcd", "pi", "log", "inf"), ("math",)),
-    **dict.fromkeys(("dataclass", "field"), ("dataclasses",)),
-    **dict.fromkeys(("deepcopy",), ("copy",)), **dict.fromkeys(("Path",), ("pathlib",)), **dict.fromkeys(("Decimal",), ("decimal",)),
-    **dict.fromkeys(("date", "timedelta", "timezone"), ("datetime",)), **dict.fromkeys(("bisect_left", "bisect_right"), ("bisect",)),
-}  # fmt: skip
+    name: (module,)
+    for module, names in {
+        "bisect": ("bisect_left", "bisect_right"),
+        "collections": ("deque", "defaultdict", "Counter", "OrderedDict", "namedtuple"),
+        "copy": ("deepcopy",),
+        "dataclasses": ("dataclass", "field"),
+        "datetime": ("date", "timedelta", "timezone"),
+        "decimal": ("Decimal",),
+        "functools": ("reduce", "partial", "wraps", "lru_cache", "cache"),
+        "heapq": ("heappush", "heappop", "heapify", "nlargest", "nsmallest"),
+        "itertools": ("permutations", "combinations", "product", "chain", "count", "groupby", "accumulate"),
+        "math": ("sqrt", "ceil", "floor", "gcd", "pi", "log", "inf"),
+        "pathlib": ("Path",),
+    }.items()
+    for name in names
+}
 
 
 # -- too many, wrong place -----------------------------------------------------------------------------------
 
 
 @template(ast.stmt, family="delete", prior=0.15)
-def delete_statement(site: Site) -> Iterator[Variant]:
-    assert isinstance(site.node, ast.stmt)  # noqa: S101 - the template's own node type
-    if not isinstance(site.node, _SIMPLE) or site.source.is_docstring(site.node) or not site.starts_its_line(site.node):
+def delete_statement(site: Site, node: ast.stmt) -> Iterator[Variant]:
+    if not isinstance(node, _SIMPLE) or site.source.is_docstring(node) or not site.starts_its_line(node):
         return
-    place = site.source.places[site.node]
+    place = site.source.places[node]
     if len(place.block) > 1:
-        yield Variant((site.delete_lines(site.node),), 1.0)
+        yield Variant((site.delete_lines(node),), 1.0)
     else:
-        yield site.replace(site.node, "pass", 0.8)
+        yield site.replace(node, "pass", 0.8)
 
 
 @template(ast.stmt, family="move", prior=0.3)
-def swap_statements(site: Site) -> Iterator[Variant]:
-    assert isinstance(site.node, ast.stmt)  # noqa: S101 - the template's own node type
-    place = site.source.places[site.node]
-    if place.index + 1 < len(place.block):
-        following = place.block[place.index + 1]
-        if all(site.starts_its_line(each) and not site.source.is_docstring(each) for each in (site.node, following)):
-            far = is_compound(site.node) or is_compound(following)
-            yield site.swap(site.node, following, 0.5 if far else 1.0)
+def swap_statements(site: Site, node: ast.stmt) -> Iterator[Variant]:
+    place = site.source.places[node]
+    if place.position + 1 < len(place.block):
+        following = place.block[place.position + 1]
+        if all(site.starts_its_line(each) and not site.source.is_docstring(each) for each in (node, following)):
+            far = is_compound(node) or is_compound(following)
+            yield site.swap(node, following, 0.5 if far else 1.0)
 
 
 @template(ast.Assign, family="move", prior=0.4)
-def at_once(site: Site) -> Iterator[Variant]:
+def at_once(site: Site, node: ast.Assign) -> Iterator[Variant]:
     """`a = b` then `b = a + b`: both right sides were meant with the old values."""
-    assert isinstance(site.node, ast.Assign)  # noqa: S101 - the template's own node type
-    place = site.source.places[site.node]
-    following = place.block[place.index + 1] if place.index + 1 < len(place.block) else None
-    match site.node, following:
+    place = site.source.places[node]
+    following = place.block[place.position + 1] if place.position + 1 < len(place.block) else None
+    match node, following:
         case ast.Assign(targets=[ast.Name(id=one) as first], value=left), ast.Assign(
             targets=[ast.Name() as second], value=right
         ) if one in names_in(right):
-            start, end = site.source.span(site.node)[0], site.source.span(following)[1]
+            start, end = site.source.span(node)[0], site.source.span(following)[1]
             yield Variant(
                 (
                     Change(
@@ -564,45 +552,46 @@ def at_once(site: Site) -> Iterator[Variant]:
 
 
 @template(ast.stmt, family="move", prior=0.4)
-def move_out(site: Site) -> Iterator[Variant]:
+def move_out(site: Site, node: ast.stmt) -> Iterator[Variant]:
     """The last statement of a block belongs after it; most often a `return` that ends a loop at once."""
-    assert isinstance(site.node, ast.stmt)  # noqa: S101 - the template's own node type
-    place = site.source.places[site.node]
+    place = site.source.places[node]
     owner = place.owner
-    if not isinstance(owner, ast.If | ast.With | ast.Try | ast.For | ast.While) or place.index != len(place.block) - 1:
+    if (
+        not isinstance(owner, ast.If | ast.With | ast.Try | ast.For | ast.While)
+        or place.position != len(place.block) - 1
+    ):
         return
-    if not site.starts_its_line(site.node) or owner.end_lineno is None or len(place.block) < 1:
+    if not site.starts_its_line(node) or owner.end_lineno is None or len(place.block) < 1:
         return
     outer = site.source.indent(owner)
-    text = _reindented(site, site.node, outer)
+    text = _reindented(site, node, outer)
     at = site.source.line_start(owner.end_lineno + 1)
     text = (
         text
         if at != len(site.source.text) or site.source.text.endswith("\n")
         else site.source.newline + text.rstrip("\r\n")
     )
-    weight = 1.0 if isinstance(site.node, ast.Return) else 0.6
-    gone = site.delete_lines(site.node)
+    weight = 1.0 if isinstance(node, ast.Return) else 0.6
+    gone = site.delete_lines(node)
     if len(place.block) == 1:
-        gone = gone._replace(text=site.source.indent(site.node) + "pass" + site.source.newline)
+        gone = gone._replace(text=site.source.indent(node) + "pass" + site.source.newline)
         weight *= 0.4
     yield Variant((gone, Change(at, at, text)), weight)
 
 
 @template(ast.stmt, family="move", prior=0.3)
-def move_in(site: Site) -> Iterator[Variant]:
+def move_in(site: Site, node: ast.stmt) -> Iterator[Variant]:
     """What stands after a loop or a condition belongs inside, at its end."""
-    assert isinstance(site.node, ast.stmt)  # noqa: S101 - the template's own node type
-    place = site.source.places[site.node]
-    before = place.block[place.index - 1] if place.index else None
-    if not isinstance(before, ast.For | ast.While | ast.If | ast.With) or not site.starts_its_line(site.node):
+    place = site.source.places[node]
+    before = place.block[place.position - 1] if place.position else None
+    if not isinstance(before, ast.For | ast.While | ast.If | ast.With) or not site.starts_its_line(node):
         return
     for block in (before.body, before.orelse if not isinstance(before, ast.With) else []):
         if block and block[-1].lineno != before.lineno:
-            moved = _reindented(site, site.node, site.source.indent(block[-1]))
+            moved = _reindented(site, node, site.source.indent(block[-1]))
             at = site.source.line_start((block[-1].end_lineno or 0) + 1)
             leaves = len(place.block) > 1
-            yield Variant((Change(at, at, moved), site.delete_lines(site.node)), 0.8 if leaves else 0.1)
+            yield Variant((Change(at, at, moved), site.delete_lines(node)), 0.8 if leaves else 0.1)
 
 
 def _reindented(site: Site, statement: ast.stmt, indent: str) -> str:
@@ -614,48 +603,46 @@ def _reindented(site: Site, statement: ast.stmt, indent: str) -> str:
 
 
 @template(ast.If, family="condition", prior=0.3)
-def swap_bodies(site: Site) -> Iterator[Variant]:
+def swap_bodies(site: Site, node: ast.If) -> Iterator[Variant]:
     """`then` and `else` the wrong way round, where the condition itself can't be turned."""
-    assert isinstance(site.node, ast.If)  # noqa: S101 - the template's own node type
-    body, other = site.node.body, site.node.orelse
-    if other and not (len(other) == 1 and isinstance(other[0], ast.If)) and len(body) == len(other) == 1:
-        if (
+    body, other = node.body, node.orelse
+    if (
+        other
+        and not (len(other) == 1 and isinstance(other[0], ast.If))
+        and len(body) == len(other) == 1
+        and (
             site.starts_its_line(body[0])
             and site.starts_its_line(other[0])
             and not is_compound(body[0])
             and not is_compound(other[0])
-        ):
-            yield site.swap(body[0], other[0], 0.8)
+        )
+    ):
+        yield site.swap(body[0], other[0], 0.8)
 
 
 @template(ast.If, family="delete", prior=0.12)
-def without_condition(site: Site) -> Iterator[Variant]:
+def without_condition(site: Site, node: ast.If) -> Iterator[Variant]:
     """What stood under a condition is always done."""
-    assert isinstance(site.node, ast.If)  # noqa: S101 - the template's own node type
-    start, _ = site.source.span(site.node)
-    if site.node.orelse or site.source.text.startswith("elif", start) or site.node.body[0].lineno == site.node.lineno:
+    start, _ = site.source.span(node)
+    if node.orelse or site.source.text.startswith("elif", start) or node.body[0].lineno == node.lineno:
         return
-    kept = "".join(_reindented(site, each, site.source.indent(site.node)) for each in site.node.body)
-    whole = site.delete_lines(site.node)
+    kept = "".join(_reindented(site, each, site.source.indent(node)) for each in node.body)
+    whole = site.delete_lines(node)
     yield Variant((whole._replace(text=kept),), 1.0)
 
 
 @template(ast.stmt, family="guard", prior=0.18)
-def only_if(site: Site) -> Iterator[Variant]:
+def only_if(site: Site, node: ast.stmt) -> Iterator[Variant]:
     """What is always done belongs under a condition."""
-    assert isinstance(site.node, ast.stmt)  # noqa: S101 - the template's own node type
-    if (
-        not isinstance(site.node, ast.Expr | ast.Assign | ast.AugAssign | ast.Return)
-        or site.source.function(site.node) is None
-    ):
+    if not isinstance(node, ast.Expr | ast.Assign | ast.AugAssign | ast.Return) or site.source.function(node) is None:
         return
-    if site.source.is_docstring(site.node) or not site.starts_its_line(site.node):
+    if site.source.is_docstring(node) or not site.starts_its_line(node):
         return
-    used = names_in(site.node)
-    indent = site.source.indent(site.node)
-    body = _reindented(site, site.node, indent + "    ")
-    whole = site.delete_lines(site.node)
-    names = site.scope.candidates(site.node)
+    used = names_in(node)
+    indent = site.source.indent(node)
+    body = _reindented(site, node, indent + "    ")
+    whole = site.delete_lines(node)
+    names = site.scope.candidates(node)
     conditions = [(each, 0.8) for each in names if each in used and NUMBER not in site.scope.kinds(each)]
     conditions += [
         (f"{each} is not None", 0.6) for each in names if each in used and NUMBER not in site.scope.kinds(each)
@@ -663,7 +650,7 @@ def only_if(site: Site) -> Iterator[Variant]:
     for many in names:
         if site.scope.kinds(many) & {SET, MAPPING, SEQUENCE}:
             conditions += [(f"{one} not in {many}", 0.8) for one in names if one != many and one in used]
-    function = site.source.function(site.node)
+    function = site.source.function(node)
     conditions += [
         (ast.unparse(each), 0.5) for each in ast.walk(function or site.source.tree) if isinstance(each, ast.Compare)
     ][:8]

@@ -15,65 +15,61 @@ _BOUNDS = (ast.Subscript, ast.Slice, ast.Call)
 
 
 @template(ast.Constant, family="constant", prior=0.7)
-def other_number(site: Site) -> Iterator[Variant]:
-    assert isinstance(site.node, ast.Constant)  # noqa: S101 - the template's own node type
-    value = site.node.value
+def other_number(site: Site, node: ast.Constant) -> Iterator[Variant]:
+    value = node.value
     if isinstance(value, bool) or not isinstance(value, int | float):
         return
     if isinstance(value, float) and not value.is_integer():
-        yield from (site.replace(site.node, repr(each), 0.3) for each in (value * 10, value / 10, 1 - value, 0.5))
+        yield from (site.replace(node, repr(each), 0.3) for each in (value * 10, value / 10, 1 - value, 0.5))
         return
     near = {value + 1: 1.0, value - 1: 0.9, 0: 0.6, 1: 0.6, 2: 0.35, -value: 0.4, -1: 0.3, value * 2: 0.1}
     if abs(value) >= 10:
         near |= {value * 10: 0.3, value // 10: 0.3, value * 100: 0.1}
     for other, weight in near.items():
         if other != value:
-            yield site.replace(site.node, repr(other), weight * (0.6 if other < 0 else 1.0))
+            yield site.replace(node, repr(other), weight * (0.6 if other < 0 else 1.0))
 
 
 @template(ast.Constant, family="constant", prior=0.7)
-def other_truth(site: Site) -> Iterator[Variant]:
-    assert isinstance(site.node, ast.Constant)  # noqa: S101 - the template's own node type
-    if isinstance(site.node.value, bool):
-        yield site.replace(site.node, str(not site.node.value))
-        yield site.replace(site.node, "None", 0.3)
-    elif site.node.value is None:
+def other_truth(site: Site, node: ast.Constant) -> Iterator[Variant]:
+    if isinstance(node.value, bool):
+        yield site.replace(node, str(not node.value))
+        yield site.replace(node, "None", 0.3)
+    elif node.value is None:
         for text, weight in (("0", 0.5), ("[]", 0.5), ("False", 0.4), ("''", 0.4), ("{}", 0.4), ("True", 0.2)):
-            yield site.replace(site.node, text, weight)
+            yield site.replace(node, text, weight)
 
 
 @template(ast.Constant, family="constant", prior=0.35)
-def other_string(site: Site) -> Iterator[Variant]:
-    assert isinstance(site.node, ast.Constant)  # noqa: S101 - the template's own node type
-    value = site.node.value
+def other_string(site: Site, node: ast.Constant) -> Iterator[Variant]:
+    value = node.value
     if not isinstance(value, str) or isinstance(site.parent, ast.Expr | ast.JoinedStr):
         return
     used = [each.value for each in ast.walk(site.source.tree) if isinstance(each, ast.Constant)]
     short = dict.fromkeys(each for each in used if isinstance(each, str) and each != value and len(each) <= 24)
     for other in [*list(short)[:12], "", " ", ", ", ",", "\n"]:
         if other != value:
-            yield site.replace(site.node, repr(other), 0.8 if len(value) <= 3 or other in short else 0.3)
+            yield site.replace(node, repr(other), 0.8 if len(value) <= 3 or other in short else 0.3)
     for other in (value.lower(), value.upper(), value.strip(), value + " "):
         if other != value:
-            yield site.replace(site.node, repr(other), 0.3)
+            yield site.replace(node, repr(other), 0.3)
 
 
 @template(ast.JoinedStr, ast.Constant, family="constant", prior=0.3)
-def format_string(site: Site) -> Iterator[Variant]:
+def format_string(site: Site, node: ast.AST) -> Iterator[Variant]:
     """A string with names in braces that lacks its `f`."""
     if (
-        isinstance(site.node, ast.Constant)
-        and isinstance(site.node.value, str)
+        isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
         and not isinstance(site.parent, ast.JoinedStr | ast.Expr)
-    ):
-        if any("{" + name in site.node.value for name in site.scope.visible):
-            yield site.replace(site.node, "f" + site.text(site.node))
+    ) and any("{" + name in node.value for name in site.scope.visible):
+        yield site.replace(node, "f" + site.text(node))
 
 
 @template(ast.List, ast.Dict, ast.Tuple, family="constant", prior=0.35)
-def other_empty(site: Site) -> Iterator[Variant]:
+def other_empty(site: Site, node: ast.AST) -> Iterator[Variant]:
     """A wrong empty value, most often as the start of something that is built up."""
-    text = site.text(site.node).replace(" ", "")
+    text = site.text(node).replace(" ", "")
     others = {
         "[]": ("[[]]", "{}", "set()", "''", "0", "None"),
         "{}": ("[]", "set()", "None"),
@@ -81,15 +77,14 @@ def other_empty(site: Site) -> Iterator[Variant]:
         "[[]]": ("[]",),
     }
     for position, other in enumerate(others.get(text, ())):
-        yield site.replace(site.node, other, 1.0 - 0.12 * position)
+        yield site.replace(node, other, 1.0 - 0.12 * position)
     if text == "[]" and isinstance(site.parent, ast.Return | ast.Assign | ast.Call):
-        for name in site.scope.candidates(site.node)[:6]:
-            yield site.replace(site.node, f"[{name}]", 0.8)
+        for name in site.scope.candidates(node)[:6]:
+            yield site.replace(node, f"[{name}]", 0.8)
 
 
 @template(ast.Name, ast.Call, ast.BinOp, ast.Subscript, ast.Attribute, family="offbyone", prior=0.6)
-def one_more_or_less(site: Site) -> Iterator[Variant]:
-    node = site.node
+def one_more_or_less(site: Site, node: ast.AST) -> Iterator[Variant]:
     if not isinstance(getattr(node, "ctx", ast.Load()), ast.Load) or not isinstance(node, ast.expr):
         return
     weight = _wants_number(site, node)
@@ -130,24 +125,22 @@ def _wants_number(site: Site, node: ast.expr) -> float:
 
 
 @template(ast.Name, family="name", prior=0.7)
-def other_variable(site: Site) -> Iterator[Variant]:
-    assert isinstance(site.node, ast.Name)  # noqa: S101 - the template's own node type
-    name = site.node.id
+def other_variable(site: Site, node: ast.Name) -> Iterator[Variant]:
+    name = node.id
     if CALLABLE in site.scope.kinds(name) or name in {"self", "cls"}:
         return
-    stored = 1.0 if isinstance(site.node.ctx, ast.Load) else 0.45
+    stored = 1.0 if isinstance(node.ctx, ast.Load) else 0.45
     wanted = site.scope.kinds(name)
-    for other in site.scope.candidates(site.node):
+    for other in site.scope.candidates(node):
         if other != name:
-            yield site.replace(site.node, other, stored * site.scope.fits(other, wanted))
+            yield site.replace(node, other, stored * site.scope.fits(other, wanted))
     for other in site.scope.module_names:
         if other != name and other not in site.scope.visible and CALLABLE not in site.scope.kinds(other):
-            yield site.replace(site.node, other, 0.35 * stored * site.scope.fits(other, wanted))
+            yield site.replace(node, other, 0.35 * stored * site.scope.fits(other, wanted))
 
 
 @template(ast.Subscript, ast.Call, ast.Attribute, ast.BinOp, family="name", prior=0.3)
-def variable_for_expression(site: Site) -> Iterator[Variant]:
-    node = site.node
+def variable_for_expression(site: Site, node: ast.AST) -> Iterator[Variant]:
     if not isinstance(getattr(node, "ctx", ast.Load()), ast.Load) or isinstance(site.parent, ast.Expr):
         return
     wanted = site.scope.kind(node)
@@ -157,22 +150,22 @@ def variable_for_expression(site: Site) -> Iterator[Variant]:
 
 
 @template(ast.Name, ast.Constant, family="name", prior=0.22)
-def expression_for_value(site: Site) -> Iterator[Variant]:
+def expression_for_value(site: Site, node: ast.AST) -> Iterator[Variant]:
     """An expression that the same function uses elsewhere stands in for a variable or a constant."""
-    if not isinstance(getattr(site.node, "ctx", ast.Load()), ast.Load) or not _is_value(site):
+    if not isinstance(getattr(node, "ctx", ast.Load()), ast.Load) or not _is_value(site):
         return
-    function = site.source.function(site.node)
-    seen = {site.text(site.node)}
+    function = site.source.function(node)
+    seen = {site.text(node)}
     for other in ast.walk(function or site.source.tree):
         if not isinstance(other, ast.Subscript | ast.Call | ast.Attribute | ast.BinOp) or not isinstance(
             getattr(other, "ctx", ast.Load()), ast.Load
         ):
             continue
         text = site.operand(other)
-        if text not in seen and len(text) <= 40 and "\n" not in text and site.node not in ast.walk(other):
+        if text not in seen and len(text) <= 40 and "\n" not in text and node not in ast.walk(other):
             seen.add(text)
-            kinds, wanted = site.scope.kind(other), site.scope.kind(site.node)
-            yield site.replace(site.node, text, 0.4 if kinds and wanted and not kinds & wanted else 0.9)
+            kinds, wanted = site.scope.kind(other), site.scope.kind(node)
+            yield site.replace(node, text, 0.4 if kinds and wanted and not kinds & wanted else 0.9)
 
 
 def _is_value(site: Site) -> bool:
@@ -184,36 +177,33 @@ def _is_value(site: Site) -> bool:
 
 
 @template(ast.Name, family="operand", prior=0.3)
-def adjust_by_variable(site: Site) -> Iterator[Variant]:
+def adjust_by_variable(site: Site, node: ast.Name) -> Iterator[Variant]:
     """`k` becomes `k - count`: a count that has to be carried along."""
-    assert isinstance(site.node, ast.Name)  # noqa: S101 - the template's own node type
-    if not isinstance(site.node.ctx, ast.Load) or not isinstance(
+    if not isinstance(node.ctx, ast.Load) or not isinstance(
         site.parent, ast.Call | ast.Subscript | ast.Slice | ast.Compare | ast.Return | ast.Assign
     ):
         return
-    if NUMBER not in site.scope.kinds(site.node.id):
+    if NUMBER not in site.scope.kinds(node.id):
         return
-    for other in site.scope.candidates(site.node):
-        if other != site.node.id and NUMBER in site.scope.kinds(other):
+    for other in site.scope.candidates(node):
+        if other != node.id and NUMBER in site.scope.kinds(other):
             for sign, weight in (("-", 1.0), ("+", 0.9), ("*", 0.2)):
-                yield site.replace(site.node, f"{site.node.id} {sign} {other}", weight)
+                yield site.replace(node, f"{node.id} {sign} {other}", weight)
 
 
 @template(ast.Name, family="operand", prior=0.2)
-def square(site: Site) -> Iterator[Variant]:
-    assert isinstance(site.node, ast.Name)  # noqa: S101 - the template's own node type
-    if isinstance(site.node.ctx, ast.Load) and isinstance(site.parent, ast.BinOp | ast.Compare):
-        kinds = site.scope.kinds(site.node.id)
+def square(site: Site, node: ast.Name) -> Iterator[Variant]:
+    if isinstance(node.ctx, ast.Load) and isinstance(site.parent, ast.BinOp | ast.Compare):
+        kinds = site.scope.kinds(node.id)
         if NUMBER in kinds or not kinds:
-            yield site.replace(site.node, f"{site.node.id} ** 2")
-            yield site.replace(site.node, f"({site.node.id} / 2)", 0.3)
+            yield site.replace(node, f"{node.id} ** 2")
+            yield site.replace(node, f"({node.id} / 2)", 0.3)
 
 
 @template(ast.Return, ast.Assign, family="operand", prior=0.3)
-def join_variable(site: Site) -> Iterator[Variant]:
+def join_variable(site: Site, node: ast.Return | ast.Assign) -> Iterator[Variant]:
     """What is returned or kept lacks a part: `rest` becomes `first + rest`."""
-    assert isinstance(site.node, ast.Return | ast.Assign)  # noqa: S101 - the template's own node type
-    value = site.node.value
+    value = node.value
     if value is None or isinstance(value, ast.Constant):
         return
     kinds = site.scope.kind(value)
@@ -231,11 +221,10 @@ def join_variable(site: Site) -> Iterator[Variant]:
 
 
 @template(ast.Attribute, family="attribute", prior=0.6)
-def other_attribute(site: Site) -> Iterator[Variant]:
-    assert isinstance(site.node, ast.Attribute)  # noqa: S101 - the template's own node type
-    called = isinstance(site.parent, ast.Call) and site.parent.func is site.node
-    name = site.node.attr
-    end = site.source.span(site.node)[1]
+def other_attribute(site: Site, node: ast.Attribute) -> Iterator[Variant]:
+    called = isinstance(site.parent, ast.Call) and site.parent.func is node
+    name = node.attr
+    end = site.source.span(node)[1]
     for other in site.source.attributes:
         if other != name and _is_called(site, other) == called:
             weight = 0.5 + 0.5 * difflib.SequenceMatcher(None, name, other).ratio()
@@ -250,49 +239,42 @@ def _is_called(site: Site, attribute: str) -> bool:
 
 
 @template(ast.Attribute, family="attribute", prior=0.2)
-def drop_attribute(site: Site) -> Iterator[Variant]:
-    assert isinstance(site.node, ast.Attribute)  # noqa: S101 - the template's own node type
-    if (
-        not (isinstance(site.parent, ast.Call) and site.parent.func is site.node)
-        and site.text(site.node.value) != "self"
-    ):
-        yield site.replace(site.node, site.text(site.node.value))
+def drop_attribute(site: Site, node: ast.Attribute) -> Iterator[Variant]:
+    if not (isinstance(site.parent, ast.Call) and site.parent.func is node) and site.text(node.value) != "self":
+        yield site.replace(node, site.text(node.value))
 
 
 @template(ast.Name, family="attribute", prior=0.3)
-def add_attribute(site: Site) -> Iterator[Variant]:
+def add_attribute(site: Site, node: ast.Name) -> Iterator[Variant]:
     """`node` becomes `node.value`, for attributes that the file reads."""
-    assert isinstance(site.node, ast.Name)  # noqa: S101 - the template's own node type
-    if not isinstance(site.node.ctx, ast.Load) or isinstance(site.parent, ast.Attribute) or not _is_value(site):
+    if not isinstance(node.ctx, ast.Load) or isinstance(site.parent, ast.Attribute) or not _is_value(site):
         return
-    kinds = site.scope.kinds(site.node.id)
+    kinds = site.scope.kinds(node.id)
     for name in list(site.source.attributes)[:12]:
         if not _is_called(site, name) and (not kinds or "object" in kinds):
-            yield site.replace(site.node, f"{site.node.id}.{name}", 0.8)
+            yield site.replace(node, f"{node.id}.{name}", 0.8)
 
 
 @template(ast.Name, family="name", prior=0.5)
-def known_name(site: Site) -> Iterator[Variant]:
+def known_name(site: Site, node: ast.Name) -> Iterator[Variant]:
     """A name that does not exist: one that looks like it does, or the object's own attribute."""
-    assert isinstance(site.node, ast.Name)  # noqa: S101 - the template's own node type
-    name = site.node.id
+    name = node.id
     if not any(f"'{name}'" in message for message in site.failure.messages):
         return
     known = [*site.scope.visible, *site.scope.module_names, *dir(builtins)]
     for position, other in enumerate(
         difflib.get_close_matches(name, [each for each in known if each != name], n=5, cutoff=0.5)
     ):
-        yield site.replace(site.node, other, 1.0 - 0.15 * position)
+        yield site.replace(node, other, 1.0 - 0.15 * position)
     if "self" in site.scope.visible:
-        yield site.replace(site.node, f"self.{name}", 0.9)
-    if isinstance(site.node.ctx, ast.Load):
-        yield site.replace(site.node, repr(name), 0.3)
+        yield site.replace(node, f"self.{name}", 0.9)
+    if isinstance(node.ctx, ast.Load):
+        yield site.replace(node, repr(name), 0.3)
 
 
 @template(ast.arguments, family="constant", prior=0.25)
-def other_default(site: Site) -> Iterator[Variant]:
-    assert isinstance(site.node, ast.arguments)  # noqa: S101 - the template's own node type
-    for default in [*site.node.defaults, *(each for each in site.node.kw_defaults if each is not None)]:
+def other_default(site: Site, node: ast.arguments) -> Iterator[Variant]:
+    for default in [*node.defaults, *(each for each in node.kw_defaults if each is not None)]:
         text = site.text(default)
         for other in ("None", "0", "1", "True", "False", "''"):
             if other != text:
