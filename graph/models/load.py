@@ -17,9 +17,12 @@ from state.trace import Trace
 class ModelLoader:
     """Finds models by name, and keeps those that it has made."""
 
-    def __init__(self, *, runs: Runs, trace: Trace) -> None:
+    def __init__(self, *, runs: Runs, trace: Trace, retries: int = 4) -> None:
+        """`retries`: how often one call of an endpoint is tried again, with growing pauses or as its server asks,
+        before the failure table hears of it."""
         self._runs = runs
         self._trace = trace
+        self._retries = retries
         self._made: dict[str, BaseChatModel] = {}
 
     async def get(self, name: str) -> BaseChatModel:
@@ -36,9 +39,9 @@ class ModelLoader:
             case "scripted", path if path:
                 return ScriptedModel.load(Path(path))
             case "recorded", prefix if prefix:
-                return await recorded((await self._runs.find(prefix)).run_id, self._trace)
+                return await recorded(await self._runs.find(prefix), runs=self._runs, trace=self._trace)
             case "openai", model if model:
-                return _openai(model)
+                return _openai(model, self._retries)
         raise Refused(
             f"there is no model {name!r}; there are search-repair, scripted:FILE, recorded:RUN and openai:NAME"
         )
@@ -50,13 +53,13 @@ def _search_repair() -> BaseChatModel:
     return SearchRepairModel()
 
 
-def _openai(model: str) -> BaseChatModel:
+def _openai(model: str, retries: int) -> BaseChatModel:
     """Any OpenAI-compatible endpoint; langchain-openai reads OPENAI_API_KEY and OPENAI_BASE_URL itself."""
-    from langchain_openai import ChatOpenAI
-
     if not os.environ.get("OPENAI_API_KEY"):
         raise Refused(
             f"the model openai:{model} needs a key: set OPENAI_API_KEY (and OPENAI_BASE_URL for another endpoint), "
             "or use search-repair, which needs none"
         )
-    return ChatOpenAI(model=model, max_retries=4, timeout=120, stream_usage=True)
+    from graph.models.endpoint import endpoint
+
+    return endpoint(model, retries=retries)

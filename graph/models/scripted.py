@@ -1,7 +1,16 @@
 """scripted: a model that says what a script says. The tests' model, and a way to try a job or a policy without one.
 
-A script is a JSON array of turns. A turn is a text, or an object with `content` and `tool_calls`
-(`[{"name": ..., "args": {...}}]`), or any field of an AI message besides.
+A script is a JSON array of turns. A turn is a text, or an object with any of
+
+    content            a text, or a list of content blocks
+    tool_calls         [{"name": ..., "args": {...}, "id": ...}], the id may be left out
+    invalid_tool_calls [{"name": ..., "args": "not JSON", "id": ..., "error": ...}]
+    usage_metadata     {"input_tokens": ..., "output_tokens": ..., "total_tokens": ...}
+    response_metadata  such as {"finish_reason": "length", "model_name": ...}
+    additional_kwargs  such as {"refusal": ...}
+
+Turn N is said when the history holds N answers of the model, so a resumed run, in whatever process, goes on where it
+was. After the last turn the model says that the script has ended.
 """
 
 from __future__ import annotations
@@ -17,9 +26,11 @@ from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.runnables import Runnable
 from langchain_core.tools import BaseTool
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from state.errors import Refused
+
+_END = AIMessage("The script has ended.")
 
 
 class ScriptedCall(BaseModel):
@@ -35,33 +46,49 @@ class Turn(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    content: str = ""
+    content: str | list[str | dict[str, Any]] = ""
     tool_calls: list[ScriptedCall] = []
     invalid_tool_calls: list[dict[str, Any]] = []
     usage_metadata: dict[str, Any] | None = None
     response_metadata: dict[str, Any] = {}
+    additional_kwargs: dict[str, Any] = {}
 
-
-_TURNS = TypeAdapter(list[Turn | str])
+    def message(self, number: int) -> AIMessage:
+        """The turn as an answer. Raises ValidationError where a field is not one of an answer's."""
+        calls = [
+            {"name": call.name, "args": call.args, "id": call.id or f"call-{number}-{place}", "type": "tool_call"}
+            for place, call in enumerate(self.tool_calls)
+        ]
+        broken = [
+            {"name": None, "args": None, "id": None, "error": None, **call, "type": "invalid_tool_call"}
+            for call in self.invalid_tool_calls
+        ]
+        fields = self.model_dump(exclude={"tool_calls", "invalid_tool_calls"})
+        return AIMessage.model_validate({**fields, "tool_calls": calls, "invalid_tool_calls": broken})
 
 
 class ScriptedModel(BaseChatModel):
-    """Says turn N after N turns of its own in the history: stateless, so a resumed run goes on where it was."""
+    """Says answer N after N answers of its own in the history: stateless, so a resumed run goes on where it was."""
 
-    turns: list[Turn] = Field(repr=False)
+    answers: list[AIMessage] = Field(repr=False)
 
     @classmethod
     def of(cls, turns: Sequence[Turn | str]) -> ScriptedModel:
-        return cls(turns=[Turn(content=turn) if isinstance(turn, str) else turn for turn in turns])
+        """Raises ValidationError for a turn that is no answer."""
+        said = [Turn(content=turn) if isinstance(turn, str) else turn for turn in turns]
+        return cls(answers=[turn.message(number) for number, turn in enumerate(said)])
 
     @classmethod
     def load(cls, path: Path) -> ScriptedModel:
-        """Raises Refused for a file that can't be read or is no script."""
+        """Raises Refused, in one sentence, for a file that can't be read or is no script."""
         try:
-            return cls.of(_TURNS.validate_python(json.loads(path.read_text())))
+            turns = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
+            reason = error.strerror if isinstance(error, OSError) else f"it is not JSON ({error})"
             raise Refused(f"the script {path} can't be used: {reason}") from None
+        if not isinstance(turns, list):
+            raise Refused(f"the script {path} can't be used: it is not a list of turns")
+        return cls(answers=[_answer(turn, number, path) for number, turn in enumerate(turns)])
 
     @property
     def _llm_type(self) -> str:
@@ -84,13 +111,15 @@ class ScriptedModel(BaseChatModel):
         **kwargs: Any,
     ) -> ChatResult:
         said = sum(isinstance(message, AIMessage) for message in messages)
-        turn = self.turns[said] if said < len(self.turns) else Turn(content="The script has ended.")
-        return ChatResult(generations=[ChatGeneration(message=_message(turn, said))])
+        answer = self.answers[said] if said < len(self.answers) else _END
+        return ChatResult(generations=[ChatGeneration(message=answer.model_copy(deep=True))])
 
 
-def _message(turn: Turn, said: int) -> AIMessage:
-    calls = [
-        {"name": call.name, "args": call.args, "id": call.id or f"call-{said}-{place}", "type": "tool_call"}
-        for place, call in enumerate(turn.tool_calls)
-    ]
-    return AIMessage.model_validate({**turn.model_dump(exclude={"tool_calls"}), "tool_calls": calls})
+def _answer(turn: object, number: int, path: Path) -> AIMessage:
+    try:
+        said = Turn(content=turn) if isinstance(turn, str) else Turn.model_validate(turn)
+        return said.message(number)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(["", *map(str, first["loc"])])
+        raise Refused(f"the script {path} can't be used: turn {number + 1}{where}: {first['msg']}") from None
