@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
 
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, ToolMessage
@@ -24,29 +28,18 @@ async def act(state: AgentState, *, services: Services) -> Update:
     if (opening := job.rules.opening(state)) is not None:
         return update(pending_actions=[dressed(opening, job)], decision=None)
     started = services.now()
-    messages = render(job.rules.prompt(state), state.messages)
+    prompt = job.rules.prompt(state)
+    messages = render(prompt, state.messages)
     call_id = f"model-{state.step + 1}"
     attempt = services.attempt(state.run_id)
+    call = _call(state, started, attempt.epoch, call_id, _request(state, prompt, job))
     try:
         answer = await ask(await _model(state, services), messages, job.toolbox.schemas, call_id=call_id)
     except ModelTrouble as trouble:
-        await services.trace.record(
-            _call(state, services, started, attempt.epoch, call_id).model_copy(update={"error": str(trouble)})
-        )
+        await services.trace.record(call.model_copy(update={"error": str(trouble), "ended_at": services.now()}))
         failure = Failure(kind=trouble.kind, detail=str(trouble), step=state.step)
         return update(failures=[failure], pending_actions=[], active_seconds=state.active_seconds + attempt.lap())
-    record = _call(state, services, started, attempt.epoch, call_id)
-    await services.trace.record(
-        record.model_copy(
-            update={
-                "name": answer.model,
-                "result": answer.record,
-                "input_tokens": answer.input_tokens,
-                "output_tokens": answer.output_tokens,
-                "cost_usd": answer.cost_usd,
-            }
-        )
-    )
+    await services.trace.record(_answered(call, answer).model_copy(update={"ended_at": services.now()}))
     return _turn(state, answer, job, attempt.lap())
 
 
@@ -65,14 +58,21 @@ def _turn(state: AgentState, answer: Answer, job: Job, seconds: float) -> Update
     calls = [*_evidence_first(state, calls, job), *calls]
     return update(
         messages=[*_closed(state), answer.message],
-        failures=list(answer.failures),
+        failures=[failure.model_copy(update={"step": state.step}) for failure in answer.failures],
         pending_actions=calls,
-        idle_turns=0 if calls else state.idle_turns + 1,
+        idle_turns=_idle_turns(state, answer),
         cost_usd=state.cost_usd + (answer.cost_usd or 0.0),
         tokens=state.tokens + (answer.input_tokens or 0) + (answer.output_tokens or 0),
         active_seconds=state.active_seconds + seconds,
         decision=None,
     )
+
+
+def _idle_turns(state: AgentState, answer: Answer) -> int:
+    """A turn that can't be used is a failure of its own, not one in which the model asked for nothing."""
+    if answer.failures:
+        return state.idle_turns
+    return 0 if answer.message.tool_calls else state.idle_turns + 1
 
 
 def _closed(state: AgentState) -> Sequence[AIMessage | ToolMessage]:
@@ -91,18 +91,56 @@ def _evidence_first(state: AgentState, calls: Sequence[ToolCall], job: Job) -> l
     return [] if evidence is None else [dressed(evidence, job)]
 
 
-def _call(state: AgentState, services: Services, started: object, epoch: int, call_id: str) -> Call:
-    return Call.model_validate(
-        {
-            "run_id": state.run_id,
-            "epoch": epoch,
-            "step": state.step + 1,
-            "kind": "model",
-            "name": state.model,
-            "call_id": call_id,
-            "request": {"model": state.model, "messages": len(state.messages)},
-            "result": None,
-            "started_at": started,
-            "ended_at": services.now(),
+def _request(state: AgentState, prompt: str, job: Job) -> dict[str, Any]:
+    """What was asked, without the history again: the checkpoints have it, and these ids say what was new in it."""
+    schemas = json.dumps(job.toolbox.schemas, sort_keys=True)
+    return {
+        "model": state.model,
+        "messages": len(state.messages),
+        "new": _since_last_turn(state.messages),
+        "prompt": _digest(prompt),
+        "tools": [tool.name for tool in job.toolbox],
+        "schemas": _digest(schemas),
+    }
+
+
+def _since_last_turn(records: Sequence[Mapping[str, Any]]) -> list[str]:
+    ids: list[str] = []
+    for record in reversed(records):
+        if record.get("type") == "ai":
+            break
+        ids.append(str(record.get("id")))
+    return ids[::-1]
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def _call(state: AgentState, started: datetime, epoch: int, call_id: str, request: dict[str, Any]) -> Call:
+    return Call(
+        run_id=state.run_id,
+        epoch=epoch,
+        step=state.step + 1,
+        kind="model",
+        name=state.model,
+        call_id=call_id,
+        request=request,
+        result=None,
+        started_at=started,
+        ended_at=started,
+    )
+
+
+def _answered(call: Call, answer: Answer) -> Call:
+    errors = "; ".join(f"{failure.kind}: {failure.detail}" for failure in answer.failures)
+    return call.model_copy(
+        update={
+            "name": answer.model or call.name,
+            "result": answer.record,
+            "error": errors or None,
+            "input_tokens": answer.input_tokens,
+            "output_tokens": answer.output_tokens,
+            "cost_usd": answer.cost_usd,
         }
     )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
+
+from langchain_core.messages import HumanMessage
 
 from graph.jobs import Job, dressed, plan_done
 from graph.policy import rule
@@ -12,11 +14,16 @@ from graph.report import commands, sentence
 from graph.services import Services
 from graph.update import Update, new_messages, update
 from state.agent_state import AgentState, Decision, Report, Tried
-from state.failures import Failure
+from state.failures import Failure, FailureKind
 from state.status import Standing
 
 IDLE_LIMIT = 3
 """Turns in a row without a call, while the evidence denies success, before a person is asked."""
+_NUDGE: Final = "You asked for nothing, and the goal is not reached yet. Use a tool, or say what you would need."
+_UNUSABLE: Final = frozenset[FailureKind]({"unparsable_output", "truncated_output", "empty_output", "refused"})
+"""Answers that can't be used. The model is told why, to give its answer again; that its server was down is none of its
+business."""
+_OF_THE_MODEL: Final = _UNUSABLE | {"model_error"}
 
 
 class Result(NamedTuple):
@@ -59,7 +66,7 @@ def _take_in(state: AgentState, job: Job) -> tuple[AgentState, list[Tried], list
             continue
         seen = job.rules.observe(state, result.name, result.facts)
         tried += [each.model_copy(update={"step": state.step}) for each in seen.tried]
-        failures += [seen.failure] if seen.failure else []
+        failures += [seen.failure.model_copy(update={"step": state.step})] if seen.failure else []
         state = state.model_copy(update={"work": seen.work, "completed": plan_done(state, seen.completed)})
     pending = [call for call in state.pending_actions if call.id not in answered]
     return state.model_copy(update={"pending_actions": pending}), tried, failures
@@ -82,10 +89,13 @@ def _judge(state: AgentState, job: Job, failures: list[Failure]) -> dict[str, An
             return _end(state, Standing("completed", reason), verdict.summary)
         case "tests_unreachable":
             return _end(state, Standing("failed", "tests_unreachable"), verdict.summary, details=verdict.details)
-    if failures and (ruling := _answer(state, failures)):
+    ruling = _answer(state, failures)
+    if ruling is not None and ruling["decision"] in {"stop", "escalate"}:
         return ruling
     if limit := _limit(state):
         return _end(state, limit, _limit_sentence(state, limit))
+    if ruling is not None:
+        return ruling
     if state.pending_actions:
         return _open(state, job)
     if state.idle_turns:
@@ -115,20 +125,43 @@ def _answer(state: AgentState, failures: list[Failure]) -> dict[str, Any] | None
                 return _end(state, ruling.standing, f"{sentence(ruling.standing)} {failure.detail}")
             if decision == "escalate":
                 return _escalate(state, failure.detail)
-            told = [from_devfix(failure.detail, identifier=f"failure-{state.step}")] if decision == "retry" else []
-            return {"decision": decision, "messages": told, "pending_actions": []}
+            return {"decision": decision, "messages": _told(state, failure), "pending_actions": []}
     return None
 
 
+def _told(state: AgentState, failure: Failure) -> list[HumanMessage]:
+    if failure.kind not in _UNUSABLE:
+        return []
+    return [from_devfix(failure.detail, identifier=f"failure-{state.step}")]
+
+
 def _in_a_row(state: AgentState, failure: Failure) -> int:
-    """How often this kind has come without another kind, or a step of success, between."""
-    steps = [each.step for each in state.failures if each.kind == failure.kind]
-    row, at = 1, state.step
-    for step in sorted(set(steps), reverse=True)[1:] if steps else []:
-        if at - step > 4:
+    """How often this kind has come without a turn that went well, or another kind, between.
+
+    Answers that can't be used count together, whatever is wrong with each, and trouble of another kind with the model
+    between them does not begin the count anew; else two kinds that take turns would go on for ever.
+    """
+    row, at = 1, failure.step
+    for former in reversed(state.failures):
+        if former.step == at:
+            continue
+        if at - former.step > _turn_steps(failure) or _line(former) != _line(failure):
             break
-        row, at = row + 1, step
+        row, at = row + (_family(former) == _family(failure)), former.step
     return row
+
+
+def _turn_steps(failure: Failure) -> int:
+    """Steps from a failure to the same one in the next turn: act, tool_execute, review; a bad answer calls no tool."""
+    return 2 if failure.kind in _OF_THE_MODEL else 3
+
+
+def _line(failure: Failure) -> str:
+    return "model" if failure.kind in _OF_THE_MODEL else failure.kind
+
+
+def _family(failure: Failure) -> str:
+    return "unusable" if failure.kind in _UNUSABLE else failure.kind
 
 
 def _limit(state: AgentState) -> Standing | None:
@@ -159,7 +192,7 @@ def _idle(state: AgentState, nudge: str) -> dict[str, Any]:
         return _escalate(state, said or "The model asks for nothing more.")
     return {
         "decision": "continue",
-        "messages": [from_devfix(nudge, identifier=f"nudge-{state.step}")],
+        "messages": [from_devfix(nudge or _NUDGE, identifier=f"nudge-{state.step}")],
         "pending_actions": [],
     }
 
