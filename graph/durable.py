@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import contextvars
 import logging
-import time
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
@@ -22,13 +21,13 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import RunControl
 from langgraph.types import Command, StateSnapshot
 
+from graph.attempt import Attempt
 from graph.report import report_on_error, report_on_state
 from graph.services import Services
 from state.agent_state import Report, RunInput
 from state.checkpointer import EPOCH_KEY
 from state.errors import AlreadyDecided, DevfixError, Fenced, InvalidState, Refused
 from state.holder import Holder, is_gone, this_process
-from state.runs import Claim
 from state.status import TERMINAL, Standing, standing_of
 
 RESUME_KEY = "devfix_resume"
@@ -36,51 +35,6 @@ RESUME_KEY = "devfix_resume"
 
 _NESTED = "__pregel_task_id"
 _log = logging.getLogger(__name__)
-
-
-class Attempt:
-    """One process's hold on a run, from claim to settlement."""
-
-    def __init__(self, run_id: str, claim: Claim, services: Services, control: RunControl) -> None:
-        self.run_id = run_id
-        self.claim = claim
-        self.control = control
-        self.stopped = asyncio.Event()
-        self.cancelled_by: str | None = None
-        self.overtaken = False
-        self.unknown: list[str] = []
-        """Effects of a dead attempt whose outcome nobody knows."""
-        self._services = services
-        self._lap = time.monotonic()
-
-    @property
-    def epoch(self) -> int:
-        return self.claim.epoch
-
-    @property
-    def step(self) -> int:
-        """The number of the run's last saved step."""
-        return self.claim.step + self._services.saved[self.run_id, self.epoch]
-
-    def lap(self) -> float:
-        """Seconds of active time since the last call: what a node adds to the state's `active_seconds`."""
-        now = time.monotonic()
-        seconds, self._lap = now - self._lap, now
-        return seconds
-
-    async def keep_alive(self) -> None:
-        """Beat until the attempt ends, is cancelled by a person, or is overtaken by another."""
-        while not self.stopped.is_set():
-            await asyncio.sleep(self._services.settings.heartbeat_seconds)
-            try:
-                beat = await self._services.runs.beat(self.run_id, self.epoch)
-            except DevfixError as error:
-                _log.warning("run %s: no heartbeat: %s", self.run_id, error)
-                continue
-            self.overtaken = not beat.held
-            self.cancelled_by = beat.cancel_requested_by
-            if self.overtaken or self.cancelled_by:
-                self.stopped.set()
 
 
 class DurableGraph(CompiledStateGraph):  # type: ignore[type-arg]
@@ -150,7 +104,14 @@ class DurableGraph(CompiledStateGraph):  # type: ignore[type-arg]
     ) -> AsyncIterator[tuple[Attempt, RunnableConfig]]:
         services = self.services
         claim = await services.runs.claim(run_id, this_process(services.label))
-        attempt = Attempt(run_id, claim, services, control)
+        attempt = Attempt(
+            run_id,
+            claim,
+            control=control,
+            runs=services.runs,
+            saved=services.saved,
+            heartbeat_seconds=services.settings.heartbeat_seconds,
+        )
         services.attempts[run_id] = attempt
         beating = asyncio.create_task(attempt.keep_alive())
         claimed = {**config, "configurable": {**config["configurable"], EPOCH_KEY: claim.epoch}}

@@ -14,7 +14,7 @@ from langchain_core.language_models import BaseChatModel
 from state.errors import Fenced, Refused
 
 if TYPE_CHECKING:
-    from graph.durable import Attempt
+    from graph.attempt import Attempt
     from graph.jobs import Job
     from state.approvals import Approvals
     from state.artifacts import Artifacts

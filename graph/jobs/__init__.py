@@ -16,7 +16,8 @@ from state.failures import Failure
 from tools.registry import Toolbox
 
 if TYPE_CHECKING:
-    from graph.services import Services
+    from state.settings import Settings
+    from state.snapshots import Snapshots
 
 Judgement = Literal["go_on", "done", "nothing_to_do", "tests_unreachable"]
 
@@ -56,7 +57,7 @@ class Verdict(BaseModel):
 class Rules(Protocol):
     """The decisions that a job takes; each is a plain function of the state, but for `begin`, which may read files."""
 
-    async def begin(self, given: RunInput, services: Services) -> Begun:
+    async def begin(self, given: RunInput, *, snapshots: Snapshots, settings: Settings) -> Begun:
         """Raises BadRepository or another Refused for an input that can't be worked on."""
 
     def plan(self, state: AgentState) -> list[str]: ...

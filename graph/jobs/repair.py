@@ -21,7 +21,8 @@ from tools.testing import run_tests
 from tools.write import edit_file, write_file
 
 if TYPE_CHECKING:
-    from graph.services import Services
+    from state.settings import Settings
+    from state.snapshots import Snapshots
 
 GOAL: Final = "Make the failing tests pass without changing what the tests ask for."
 DEFAULT_TEST_COMMAND: Final = "python -m pytest"
@@ -91,10 +92,10 @@ then sees the diff and decides.
 class RepairRules:
     """The repair job's decisions."""
 
-    async def begin(self, given: RunInput, services: Services) -> Begun:
+    async def begin(self, given: RunInput, *, snapshots: Snapshots, settings: Settings) -> Begun:
         repository = existing_folder(given.repository)
         await check_patch_options(repository, commit=given.commit, patch_out=given.patch_out)
-        base = await services.snapshots.take(repository)
+        base = await snapshots.take(repository)
         work = RepairWork(
             repository=str(repository),
             test_command=given.test_command or DEFAULT_TEST_COMMAND,

@@ -18,7 +18,7 @@ async def _begin(state: AgentState, services: Services) -> Update:
     given = read_as(RunInput, state.input)
     job = services.job(given.job or services.settings.job)
     try:
-        begun = await job.rules.begin(given, services)
+        begun = await job.rules.begin(given, snapshots=services.snapshots, settings=services.settings)
     except Refused as error:
         raise InvalidState(f"{error}; nothing was begun: start a run with another input") from None
     begun_state = state.model_copy(update={"work": begun.work, "goal": begun.goal, "snapshot": begun.snapshot})

@@ -11,8 +11,9 @@ from typing import Any
 from pydantic import BaseModel, JsonValue
 
 from graph.jobs import Begun, Job, Observed, Verdict
-from graph.services import Services
 from state.agent_state import AgentState, RunInput, ToolCall, Tried
+from state.settings import Settings
+from state.snapshots import Snapshots
 from tools.registry import Found, Toolbox, ToolContext, ToolResult, tool
 
 
@@ -82,11 +83,11 @@ async def post(to: str, text: str, fail: str = "", *, context: ToolContext) -> T
 class NotesRules:
     """Done when as many letters as wanted are posted."""
 
-    async def begin(self, given: RunInput, services: Services) -> Begun:
+    async def begin(self, given: RunInput, *, snapshots: Snapshots, settings: Settings) -> Begun:
         work = NotesWork.model_validate(given.options)
         folder = Path(work.letters).parent / "empty"
         folder.mkdir(exist_ok=True)
-        base = await services.snapshots.take(folder)
+        base = await snapshots.take(folder)
         return Begun(goal=given.goal or "post the letters", work=work.model_dump(), snapshot=base)
 
     def plan(self, state: AgentState) -> list[str]:

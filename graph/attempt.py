@@ -1,0 +1,71 @@
+"""One process's hold on a run: its epoch, its heartbeat, the word that it is cancelled or was overtaken."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+
+from langgraph.runtime import RunControl
+
+from state.errors import DevfixError
+from state.runs import Claim, Runs
+
+_log = logging.getLogger(__name__)
+
+
+class Attempt:
+    """One process's hold on a run, from claim to settlement."""
+
+    def __init__(
+        self,
+        run_id: str,
+        claim: Claim,
+        *,
+        control: RunControl,
+        runs: Runs,
+        saved: Mapping[tuple[str, int], int],
+        heartbeat_seconds: float,
+    ) -> None:
+        self.run_id = run_id
+        self.claim = claim
+        self.control = control
+        self.stopped = asyncio.Event()
+        self.cancelled_by: str | None = None
+        self.overtaken = False
+        self.unknown: list[str] = []
+        """Effects of a dead attempt whose outcome nobody knows."""
+        self._runs = runs
+        self._saved = saved
+        self._heartbeat_seconds = heartbeat_seconds
+        self._lap = time.monotonic()
+
+    @property
+    def epoch(self) -> int:
+        return self.claim.epoch
+
+    @property
+    def step(self) -> int:
+        """The number of the run's last saved step."""
+        return self.claim.step + self._saved.get((self.run_id, self.epoch), 0)
+
+    def lap(self) -> float:
+        """Seconds of active time since the last call: what a node adds to the state's `active_seconds`."""
+        now = time.monotonic()
+        seconds, self._lap = now - self._lap, now
+        return seconds
+
+    async def keep_alive(self) -> None:
+        """Beat until the attempt ends, is cancelled by a person, or is overtaken by another."""
+        while not self.stopped.is_set():
+            await asyncio.sleep(self._heartbeat_seconds)
+            try:
+                beat = await self._runs.beat(self.run_id, self.epoch)
+            except DevfixError as error:
+                _log.warning("run %s: no heartbeat: %s", self.run_id, error)
+                continue
+            self.overtaken = not beat.held
+            self.cancelled_by = beat.cancel_requested_by
+            if self.overtaken or self.cancelled_by:
+                self.stopped.set()
