@@ -36,7 +36,7 @@ from psycopg import AsyncCursor
 from psycopg.rows import DictRow, dict_row
 from psycopg.types.json import Jsonb
 
-from state.codec import ExactSerializer
+from state.codec import CompactSerializer
 from state.database import Database
 from state.errors import Fenced, Unserializable
 from state.patience import patiently
@@ -74,7 +74,7 @@ class FencedSaver(AsyncPostgresSaver):
     def __init__(
         self, *, database: Database, runs: Runs, saved: MutableMapping[tuple[str, int], int] | None = None
     ) -> None:
-        super().__init__(conn=cast("Any", None), serde=ExactSerializer())
+        super().__init__(conn=cast("Any", None), serde=CompactSerializer())
         self._database = database
         self._runs = runs
         self._saved = saved if saved is not None else {}
