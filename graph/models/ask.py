@@ -166,7 +166,7 @@ def _usable(message: AIMessage, call_id: str, known: frozenset[str], *, keep_cal
         for call, ours in ((call, f"{call_id}-{place}") for place, call in enumerate(calls))
     ]
     return AIMessage(
-        content=message.text or ("" if named else "(nothing that can be used)"),
+        content=message.text if message.text.strip() or named else "(nothing that can be used)",
         tool_calls=named,
         id=call_id,
         response_metadata=message.response_metadata,
