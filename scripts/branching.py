@@ -17,8 +17,8 @@ from graph.durable import new_run_id
 from graph.jobs import Job
 from graph.prompts import open_calls
 from scripts.bootstrap import Application
-from scripts.facts import at_step
-from scripts.resuming import INPUT, saved_input
+from scripts.facts import at_step, records
+from scripts.resuming import INPUT, saved_input, written_by
 from scripts.starting import NEW, put_down
 from state.messages import APPEND, flatten
 from state.runs import Run
@@ -67,33 +67,17 @@ async def _start(
         return Start({**given, "goal": goal} if message else given, INPUT)
     job = application.services.job(snapshot.values.get("job") or parent.job or application.settings.job)
     values = {**snapshot.values, "run_id": run_id, "step": step.number}
-    values["pending_actions"] = [_asked_again(call, job) for call in values.get("pending_actions") or ()]
-    start = Start(values, _written_by(snapshot.next, values))
+    values["pending_actions"] = [_asked_again(call, job) for call in records(values, "pending_actions")]
+    start = Start(values, written_by(snapshot.next, values))
     start = start if message is None else _told(start, snapshot.next, message, job)
     return Start(_writable(start.values), start.as_node)
 
 
 def _asked_again(call: Mapping[str, Any], job: Job) -> dict[str, Any]:
     """The call as the model made it: what a person granted the parent is not granted to its branch."""
-    tool = job.toolbox.get(str(call["name"]))
+    tool = job.toolbox.get(str(call.get("name")))
     gated = tool is not None and tool.gated and call.get("origin", "model") == "model"
     return {**call, "gated": gated, "bound": {} if gated else call.get("bound") or {}}
-
-
-def _written_by(following: tuple[str, ...], values: Mapping[str, Any]) -> str:
-    """A node after which the graph goes where it would have gone, by its own edges."""
-    match following[:1]:
-        case ("plan",):
-            return "review" if values.get("work") else "__start__"
-        case ("act",):
-            return "plan"
-        case ("review",):
-            return "tool_execute"
-        case ("tool_execute" | "approval",) if values.get("decision") != "escalate":
-            return "act"
-        case () if values.get("status") == "cancelled":
-            return "approval"
-    return "review"
 
 
 def _told(start: Start, following: tuple[str, ...], message: str, job: Job) -> Start:

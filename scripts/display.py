@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
 from rich.panel import Panel as Box
 from rich.text import Text
@@ -72,8 +72,8 @@ class Panel:
 
 def panel(view: View) -> Box:
     """What the panel shows: plan, what runs now, failing tests, candidates, and what is left of money and time."""
-    body = Text("\n").join([*_plan(view), Text(), *_now(view), *_tests(view), Text(limits(view), style="dim")])
-    return Box(body, title=f"run {view.run_id[:8]}", subtitle=f"step {view.step}", title_align="left")
+    body = [*_plan(view), Text(), *_now(view), *_tests(view), Text(limits(view), style="dim")]
+    return Box(Group(*body), title=f"run {view.run_id[:8]}", subtitle=f"step {view.step}", title_align="left")
 
 
 def _plan(view: View) -> Iterator[Text]:

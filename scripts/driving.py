@@ -50,12 +50,15 @@ class Drive:
 
         Raises RunBusy or Fenced when another attempt holds the run, DatabaseUnavailable.
         """
+        last = -1
         while True:
             await self._attempt(resume=resume)
             run = await self.application.services.runs.get(self.run_id)
-            if self._signals.received is not None or run.status != "waiting" or not await self.answered(run):
+            if self._signals.received is not None or run.status != "waiting" or run.step == last:
                 return run
-            resume = False
+            if not await self.answered(run):
+                return run
+            resume, last = False, run.step
 
     async def answered(self, run: Run) -> bool:
         """Whether all that the run waits for has an answer, once those who are here have been asked."""

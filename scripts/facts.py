@@ -22,7 +22,8 @@ async def facts_of(application: Application, run: Run, snapshot: StateSnapshot |
     snapshot = snapshot or await newest(application, run)
     facts = await _fields(application, run, snapshot.values)
     questions = await open_questions(application, run, snapshot)
-    return {**facts, "pending": [await _pending(application, each, snapshot) for each in questions]}
+    pending = [await _pending(application, each, snapshot) for each in questions]
+    return {**facts, "patch": await _patch(application, run), "pending": pending}
 
 
 async def facts_at(application: Application, run: Run, step: Step, snapshot: StateSnapshot) -> dict[str, Any]:
@@ -56,9 +57,25 @@ async def at_step(application: Application, run: Run, step: Step) -> StateSnapsh
     return await application.agent().aget_state({"configurable": where})
 
 
+def items(values: Mapping[str, Any], name: str) -> list[Any]:
+    """A field that should be a list; a state with a bad value from outside must be readable all the same."""
+    value = values.get(name)
+    return list(value) if isinstance(value, (list, tuple)) else []
+
+
+def records(values: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+    return [each for each in items(values, name) if isinstance(each, Mapping)]
+
+
+def part(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = values.get(name)
+    return value if isinstance(value, Mapping) else {}
+
+
 async def _fields(application: Application, run: Run, values: Mapping[str, Any]) -> dict[str, Any]:
-    work = values.get("work") or {}
-    report = run.report or report_on_state(run.run_id, run.standing, values).model_dump()
+    lists = {name: items(values, name) for name in ("plan", "completed", "attempts")}
+    work = part(values, "work")
+    report = run.report or report_on_state(run.run_id, run.standing, {**values, **lists}).model_dump()
     workspace = application.services.workspaces.folder(run.run_id, run.epoch)
     return {
         "run_id": run.run_id,
@@ -66,9 +83,7 @@ async def _fields(application: Application, run: Run, values: Mapping[str, Any])
         "reason": run.reason,
         "goal": values.get("goal") or run.goal,
         "step": run.step,
-        "plan": list(values.get("plan") or ()),
-        "completed": list(values.get("completed") or ()),
-        "attempts": list(values.get("attempts") or ()),
+        **lists,
         "cost_usd": run.cost_usd,
         "tokens": run.tokens,
         "epoch": run.epoch,
@@ -87,7 +102,7 @@ async def _fields(application: Application, run: Run, values: Mapping[str, Any])
 
 async def sandbox_level(values: Mapping[str, Any]) -> int | None:
     """The level that this run's commands get on this machine; None where there is none that the run allows."""
-    work = values.get("work") or values
+    work = part(values, "work") or values
     options = {name: bool(work.get(name)) for name in ("unsafe_local", "allow_network")}
     try:
         return (await choose_sandbox(**options)).level
@@ -109,8 +124,8 @@ def _asked(snapshot: StateSnapshot) -> Iterator[str]:
     """The ids of the present turn's questions; an older turn's, left open by a fork, are nobody's concern."""
     for request in _requests(snapshot):
         yield str(request.get("call_id"))
-    for call in snapshot.values.get("pending_actions") or ():
-        if isinstance(call, Mapping) and call.get("gated"):
+    for call in records(snapshot.values, "pending_actions"):
+        if call.get("gated"):
             yield str(call.get("id"))
     if snapshot.values.get("decision") == "escalate":
         yield f"escalation-{snapshot.values.get('step')}"
@@ -141,6 +156,14 @@ async def _pending(application: Application, row: Approval, snapshot: StateSnaps
         "asked_at": row.asked_at,
         "expires_at": row.expires_at,
     }
+
+
+async def _patch(application: Application, run: Run) -> str | None:
+    """The patch that a person was last shown, whatever became of it."""
+    for row in reversed(await application.services.approvals.of(run.run_id)):
+        if (diff := await diff_of(application, row)) is not None:
+            return diff
+    return None
 
 
 async def diff_of(application: Application, row: Approval) -> str | None:

@@ -7,8 +7,10 @@ from typing import Any
 
 from scripts.cli.output import moment, one_line, put, put_diff, put_facts, put_json
 from scripts.driving import Drive
-from scripts.facts import facts_of
+from scripts.facts import facts_of, records
 from state.runs import Run
+
+_SHOWN_APART = {"attempts", "pending", "patch", "state", "plan"}
 
 
 async def report(drive: Drive, run: Run, *, as_json: bool) -> int:
@@ -23,10 +25,12 @@ def put_run(facts: Mapping[str, Any], *, as_json: bool) -> None:
     if as_json:
         put_json(facts)
         return
-    lines = {name: value for name, value in facts.items() if name not in {"attempts", "pending", "state", "plan"}}
-    done = set(facts["completed"])
+    lines = {name: value for name, value in facts.items() if name not in _SHOWN_APART}
+    done = facts["completed"]
     plan = [f"{'done' if item in done else 'open'}: {item}" for item in facts["plan"]]
-    tried = [f"step {each.get('step')}: {each.get('what')}: {each.get('outcome')}" for each in facts["attempts"]]
+    tried = [
+        f"step {each.get('step')}: {each.get('what')}: {each.get('outcome')}" for each in records(facts, "attempts")
+    ]
     lines.pop("completed")
     put_facts({**lines, "plan": plan, "attempts": tried})
     for each in facts.get("pending") or ():
@@ -34,3 +38,10 @@ def put_run(facts: Mapping[str, Any], *, as_json: bool) -> None:
         put(each["description"] or one_line(each["arguments"]))
         if each["diff"]:
             put_diff(each["diff"])
+    if facts.get("patch") and not facts["pending"]:
+        put("\npatch:")
+        put_diff(facts["patch"])
+
+
+def _tried(record: Mapping[str, Any]) -> str:
+    return f"step {record.get('step')}: {record.get('what')}: {record.get('outcome')}"

@@ -45,17 +45,17 @@ async def make_ready(application: Application, run: Run, changes: Raise) -> bool
 
     Raises Refused where nothing was saved to go on from, LimitReached, RunBusy.
     """
-    snapshot = await newest(application, run)
+    snapshot = await _as_saved(application, run)
     if not snapshot.next and not snapshot.values:
         raise Refused(f"run {run.run_id[:8]} has nothing saved to go on from; start another with `devfix run`")
     ended = run.status in TERMINAL
     limits = _limits(run, snapshot.values, changes)
     if ended and not snapshot.next:
-        await _reopen(application, run, snapshot, {**limits, **_model(changes)})
+        await _reopen(application, snapshot, {**limits, **_model(changes)})
     elif changes.given and snapshot.next == ("__start__",):
-        await _amend_input(application, run, changes)
+        await _amend_input(application, snapshot, changes)
     elif changes.given:
-        await _amend(application, run, {**limits, **_model(changes)})
+        await _amend(application, snapshot, changes, {**limits, **_model(changes)})
     return ended
 
 
@@ -82,7 +82,13 @@ def _model(changes: Raise) -> dict[str, Any]:
     return {} if changes.model is None else {"model": changes.model}
 
 
-async def _reopen(application: Application, run: Run, snapshot: StateSnapshot, changes: Mapping[str, Any]) -> None:
+async def _as_saved(application: Application, run: Run) -> StateSnapshot:
+    """The newest checkpoint by itself. What a half-done step has written beside it would hide where the run stands."""
+    snapshot = await newest(application, run)
+    return await application.agent().aget_state(snapshot.config) if snapshot.values or snapshot.next else snapshot
+
+
+async def _reopen(application: Application, snapshot: StateSnapshot, changes: Mapping[str, Any]) -> None:
     """As if review had said: continue."""
     values = snapshot.values
     rules = application.services.job(values["job"]).rules
@@ -94,20 +100,36 @@ async def _reopen(application: Application, run: Run, snapshot: StateSnapshot, c
         "pending_actions": [],
     }
     await application.agent().aupdate_state(
-        _config(run), {**again, "idle_turns": 0, "work": rules.again(values["work"]), **changes}, as_node="review"
+        snapshot.config, {**again, "idle_turns": 0, "work": rules.again(values["work"]), **changes}, as_node="review"
     )
 
 
-async def _amend(application: Application, run: Run, changes: Mapping[str, Any]) -> None:
-    """Change fields in place: the node that came last says again, on the same state, what is next."""
-    last = [step for step in await application.steps.of(run.run_id) if step.nodes][-1:]
-    as_node = last[0].nodes[-1] if last else None
-    await application.agent().aupdate_state(_config(run), dict(changes), as_node=as_node)
+async def _amend(application: Application, snapshot: StateSnapshot, changes: Raise, fields: Mapping[str, Any]) -> None:
+    """Change fields in place. What a half-done step has written is done again; effects happen once all the same."""
+    as_node = written_by(snapshot.next, snapshot.values)
+    values = changes.given if as_node == "__start__" else dict(fields)
+    await application.agent().aupdate_state(snapshot.config, values, as_node=as_node)
 
 
-async def _amend_input(application: Application, run: Run, changes: Raise) -> None:
-    given = await saved_input(application, _config(run))
-    await application.agent().aupdate_state(_config(run), {**given, **changes.given}, as_node=INPUT)
+def written_by(following: tuple[str, ...], values: Mapping[str, Any]) -> str:
+    """A node after which the graph goes where it would have gone, by its own edges."""
+    match following[:1]:
+        case ("plan",):
+            return "review" if values.get("work") else "__start__"
+        case ("act",):
+            return "plan"
+        case ("review",):
+            return "tool_execute"
+        case ("tool_execute" | "approval",) if values.get("decision") != "escalate":
+            return "act"
+        case () if values.get("status") == "cancelled":
+            return "approval"
+    return "review"
+
+
+async def _amend_input(application: Application, snapshot: StateSnapshot, changes: Raise) -> None:
+    given = await saved_input(application, snapshot.config)
+    await application.agent().aupdate_state(snapshot.config, {**given, **changes.given}, as_node=INPUT)
 
 
 async def saved_input(application: Application, config: RunnableConfig) -> dict[str, Any]:
@@ -117,7 +139,3 @@ async def saved_input(application: Application, config: RunnableConfig) -> dict[
     if not isinstance(given, Mapping):
         raise Refused("the run's input is not saved; start another run")
     return dict(given)
-
-
-def _config(run: Run) -> RunnableConfig:
-    return {"configurable": {"thread_id": run.run_id}}

@@ -11,6 +11,18 @@ STREAM_MODES = ("tasks", "updates")
 _NODES = {"plan": "planning", "act": "asking the model", "approval": "asking a person", "review": "judging the results"}
 
 
+_ABSORBED: Mapping[str, type | tuple[type, ...]] = {
+    "goal": str,
+    "model": str,
+    "plan": list,
+    "completed": list,
+    "cost_usd": (int, float),
+    "tokens": int,
+    "budgets": dict,
+}
+"""What the view takes over, where it is what it should be: a bad value from outside must not break the display."""
+
+
 @dataclass
 class View:
     """A run as it stands. `take` feeds it; it never asks anybody."""
@@ -75,11 +87,12 @@ class View:
                     yield from self._event(node, update, done)
 
     def _absorb(self, values: Mapping[str, Any]) -> None:
-        for name in ("goal", "model", "plan", "completed", "cost_usd", "tokens", "budgets"):
-            if values.get(name) is not None:
-                setattr(self, name, values[name])
-        self.step = max(self.step, values.get("step") or 0)
-        if (seconds := values.get("active_seconds")) is not None:
+        for name, kind in _ABSORBED.items():
+            if isinstance(value := values.get(name), kind):
+                setattr(self, name, value)
+        if isinstance(step := values.get("step"), int):
+            self.step = max(self.step, step)
+        if isinstance(seconds := values.get("active_seconds"), (int, float)):
             self.active_seconds, self._marked = seconds, self.clock()
         work = values.get("work")
         if isinstance(work, Mapping):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
 import sys
 
 from scripts.cli.options import Json, Model, Yes
@@ -28,16 +30,20 @@ async def _demo(yes: bool, model: str | None, as_json: bool) -> int:
     folder = await asyncio.to_thread(copy_sample, read_settings().home / "demo" / uuid4().hex[:8])
     say(f"A small invoicing package with a defect was copied to {folder}.")
     code = await start(RunInput(repository=str(folder), model=model), yes=yes, as_json=as_json)
-    for line in _NEXT:
-        say(line)
+    say("\nWhat to try next:")
+    for command, what in _NEXT:
+        say(f"  {_program()} {command:<22} {what}")
     return code
 
 
 _NEXT = (
-    "",
-    "What to try next:",
-    "  devfix history last          every step that was saved",
-    "  devfix show last --step 5    the whole state at one of them",
-    "  devfix branch last --at 5    a run of its own from there; `devfix resume` goes on with it",
-    "  devfix demo                  again, and this time press Ctrl-C, or kill -9 it, and `devfix resume last`",
+    ("history last", "every step that was saved"),
+    ("show last --step 5", "the whole state at one of them"),
+    ("branch last --at 5", "a run of its own from there; `resume last` goes on with it"),
+    ("demo", "again, and this time press Ctrl-C, or kill -9 it, and `resume last`"),
 )
+
+
+def _program() -> str:
+    """As the person can type it: the program may not be on their PATH."""
+    return "devfix" if shutil.which("devfix") else os.path.relpath(sys.argv[0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -118,3 +119,18 @@ def test_the_embedded_database_is_started_looked_at_and_stopped(cli: Cli, tmp_pa
     finally:
         stopped = cli("db", "stop", "--json", DEVFIX_HOME=home)
     assert (stopped.code, stopped.facts["state"]) == (0, "stopped"), stopped
+
+
+def test_a_bug_is_one_line_and_a_file_with_the_trace(cli: Cli) -> None:
+    """What nobody foresaw ends the command with exit 1, says so, and says where the whole trace is."""
+    broken = (
+        "import scripts.registers as r; r.read_settings = lambda: 1 / 0; from scripts.cli import main; main(['runs'])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", broken], env=cli.environment, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1), done.stderr
+    assert "a bug in DevFix" in done.stderr
+    (trace,) = (cli.home / "logs").glob("bug-*.txt")
+    assert str(trace) in done.stderr
+    assert "ZeroDivisionError" in trace.read_text()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
+from scripts.bootstrap import Application, build
+from state.settings import Settings
 from tests.helpers.cli import CALC, FIX, Cli, standing
 
 pytestmark = pytest.mark.acceptance
@@ -125,3 +128,38 @@ def test_a_run_that_waits_takes_new_limits_with_its_answer(cli: Cli) -> None:
     state = cli.here("show", run_id, "--step", ended.facts["step"], "--json").facts["state"]
     assert state["budgets"]["seconds"] == 77
     assert len(cli.here("effects", run_id, "--json").facts) == 1
+
+
+def test_a_state_with_a_bad_value_stays_readable_and_says_which_field(cli: Cli) -> None:
+    """Somebody's state editor wrote nonsense: resume ends as failed: invalid_state, and an older step goes on."""
+    run_id = cli.here("run", cli.repository(), "--model", cli.script(FIX), "--json").facts["run_id"]
+    asking = cli.here("show", run_id, "--json").facts["step"]
+    settings = Settings(database_url=cli.environment["DEVFIX_DATABASE_URL"], home=cli.home)
+    asyncio.run(_written(build(settings, label="editor"), run_id, {"plan": 5, "work": "lost", "failures": ["?"]}))
+
+    failed = cli.here("resume", run_id, "--json")
+    assert (failed.code, standing(failed.facts)) == (4, "failed: invalid_state"), failed
+    assert "plan" in failed.err
+    for command in (("show", run_id), ("history", run_id), ("show", run_id, "--step", asking + 1), ("trace", run_id)):
+        assert cli.here(*command).code == 0
+    assert cli.here("diff", run_id, asking, asking + 1, "--json").facts["state"]["plan"]["to"] == 5
+
+    branch = cli.here("branch", run_id, "--at", asking, "--json").facts["run_id"]
+    assert cli.here("resume", branch, "--yes").code == 0
+
+
+async def _written(application: Application, run_id: str, values: dict[str, Any]) -> None:
+    try:
+        await application.agent().aupdate_state({"configurable": {"thread_id": run_id}}, values, as_node="review")
+    finally:
+        await application.services.close()
+
+
+def test_a_branch_takes_new_limits_before_its_first_step(cli: Cli, parent: dict[str, Any]) -> None:
+    """The branch of a run that was short of steps goes on with more, from wherever it was made."""
+    steps = cli.here("history", parent["run_id"], "--json").facts
+    for nodes in (["__start__"], ["act"], ["review"]):
+        at = next(step["step"] for step in steps if step["nodes"] == nodes)
+        run_id = cli.here("branch", parent["run_id"], "--at", at, "--json").facts["run_id"]
+        stopped = cli.here("resume", run_id, "--step-limit", at, "--json")
+        assert (stopped.code, standing(stopped.facts)) == (4, "failed: step_limit"), stopped
