@@ -68,7 +68,7 @@ def small_graph(text: Text, begun: list[float], *, every: int) -> StateGraph[Any
         return {"messages": [{"type": "human", "id": f"m{done}", "content": text.next()}], "done": done}
 
     graph: StateGraph[Any, Any, Any, Any] = StateGraph(state)
-    graph.add_node("work", work)
+    graph.add_node("work", cast("Any", work))
     graph.add_edge(START, "work")
     graph.add_conditional_edges("work", lambda given: "work" if given["done"] < given["steps"] else END)
     return graph
@@ -115,7 +115,7 @@ async def ours(settings: Settings) -> AsyncIterator[Bench]:
         yield Bench("devfix", application.saver(), schema, application=application)
     finally:
         await application.services.close()
-        await _drop(url, schema)
+        await drop_schema(url, schema)
 
 
 @asynccontextmanager
@@ -132,7 +132,7 @@ async def plain(settings: Settings) -> AsyncIterator[Bench]:
             await saver.setup()
             yield Bench("AsyncPostgresSaver", saver, schema)
     finally:
-        await _drop(url, schema)
+        await drop_schema(url, schema)
 
 
 async def server_url(settings: Settings) -> str:
@@ -140,6 +140,7 @@ async def server_url(settings: Settings) -> str:
     return settings.database_url or await embedded.start(settings.home)
 
 
-async def _drop(url: str, schema: str) -> None:
+async def drop_schema(url: str, schema: str) -> None:
+    """With all that is in it."""
     async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
         await connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(schema)))

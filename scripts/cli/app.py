@@ -6,6 +6,7 @@ import typer
 
 from scripts.cli import (
     approve,
+    bench,
     branch,
     cancel,
     db,
@@ -45,3 +46,4 @@ app.command("trace")(trace.trace)
 app.command("effects")(effects.effects)
 app.command("doctor")(doctor.doctor)
 app.add_typer(db.app, name="db")
+app.add_typer(bench.app, name="bench")
