@@ -39,7 +39,7 @@ SHORTEST_LIMIT = 0.3
 CALIBRATION = 3.0
 """A test of a candidate may take so many times the processor time that it took in the survey, failing tests too."""
 LONGEST_LIMIT = 60.0
-LATE = 8.0
+LATE = 3.0
 """A test that the survey stopped may be endless or just slow. A candidate that passes all other failing tests has
 earned so many times the survey's limit for it."""
 ENOUGH = 0.25
@@ -339,7 +339,7 @@ class Server:
         }
         stopped = {name for name in failing if tests[name].get("stopped")}
         self.late = stopped if len(stopped) < len(failing) else set()
-        self.limits.update({name: min(LONGEST_LIMIT, LATE * tests[name]["cpu"]) for name in self.late})
+        self.limits.update({name: request["patience"] * min(LONGEST_LIMIT, LATE * tests[name]["cpu"]) for name in self.late})
         broken = len(failing) + len(self.surveyed.collect_errors)
         self.send(e="baseline", failing=broken, tests=len(self.surveyed.tests), limit=limit)
         if broken:

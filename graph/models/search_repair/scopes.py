@@ -28,6 +28,7 @@ _RETURNS = {
 _METHODS = {
     **dict.fromkeys(("append", "extend", "insert", "sort", "reverse", "popleft", "appendleft"), SEQUENCE),
     **dict.fromkeys(("split", "strip", "lower", "upper", "startswith", "endswith", "join", "replace"), STRING),
+    **dict.fromkeys(("find", "rfind", "isdigit", "isalpha", "isspace", "encode", "format", "title", "rsplit"), STRING),
     **dict.fromkeys(("keys", "values", "items", "setdefault", "get"), MAPPING),
     **dict.fromkeys(("add", "union", "intersection", "issuperset", "issubset", "difference", "discard"), SET),
 }  # fmt: skip

@@ -319,7 +319,7 @@ def insert_statement(site: Site, node: ast.stmt) -> Iterator[Variant]:
 
 def _ingredients(site: Site, node: ast.stmt) -> Iterator[tuple[str, float]]:
     seen: dict[str, float] = {}
-    for text, weight in [*_usual_steps(site), *_own_statements(site)]:
+    for text, weight in [*_usual_steps(site), *_own_statements(site, node)]:
         seen[text] = max(weight, seen.get(text, 0.0))
     neighbours = _neighbours(site, node)
     for text, weight in seen.items():
@@ -360,26 +360,37 @@ def _usual_steps(site: Site) -> Iterator[tuple[str, float]]:
         yield from (("break", 0.2), ("continue", 0.2))
 
 
-def _own_statements(site: Site) -> Iterator[tuple[str, float]]:
+def _own_statements(site: Site, node: ast.stmt) -> Iterator[tuple[str, float]]:
     """Statements of the same function, as they are and with one variable exchanged."""
-    function = site.source.function(site.node)
-    names = site.scope.candidates(site.node)
-    for statement in ast.walk(function or site.source.tree):
-        if not isinstance(statement, _SIMPLE) or site.source.is_docstring(statement):
+    names = site.scope.candidates(node)
+    left_over = _in_loop_before(site, node)
+    for statement in ast.walk(site.source.function(node) or site.source.tree):
+        if not _is_ingredient(site, node, statement):
             continue
         text = site.text(statement)
-        if (
-            "\n" in text
-            or len(text) > 80
-            or (isinstance(statement, ast.Break | ast.Continue) and site.source.loop(site.node) is None)
-        ):
-            continue
         weight = 0.6 if isinstance(statement, ast.Expr) else 0.3 if isinstance(statement, ast.Return) else 0.5
+        if statement in left_over:
+            weight = 0.9  # what is left when a loop ends must often be dealt with as in the loop
         yield text, weight
         for old in sorted(names_in(statement) & set(names)):
             for new in names:
                 if new != old and site.scope.fits(new, site.scope.kinds(old)) > 0.5:
                     yield re.sub(rf"\b{re.escape(old)}\b", new, text), weight * 0.7
+
+
+def _is_ingredient(site: Site, node: ast.stmt, statement: ast.AST) -> bool:
+    if not isinstance(statement, _SIMPLE) or site.source.is_docstring(statement):
+        return False
+    if isinstance(statement, ast.Break | ast.Continue) and site.source.loop(node) is None:
+        return False
+    text = site.text(statement)
+    return "\n" not in text and len(text) <= 80
+
+
+def _in_loop_before(site: Site, node: ast.stmt) -> set[ast.AST]:
+    place = site.source.places[node]
+    before = place.block[place.position - 1] if place.position else None
+    return set(ast.walk(before)) if isinstance(before, _LOOPS) else set()
 
 
 @template(ast.stmt, family="insert", prior=0.2)
