@@ -54,6 +54,12 @@ def build(settings: Settings | None = None, *, label: str, jobs: Mapping[str, Jo
     trace = PostgresTrace(database=database)
     artifacts = open_artifacts(settings=settings, database=database)
     snapshots = Snapshots(artifacts=artifacts)
+    models = ModelLoader(runs=runs, trace=trace)
+
+    async def close() -> None:
+        await models.close()
+        await database.close()
+
     services = Services(
         settings=settings,
         runs=runs,
@@ -64,10 +70,10 @@ def build(settings: Settings | None = None, *, label: str, jobs: Mapping[str, Jo
         snapshots=snapshots,
         workspaces=Workspaces(home=settings.home, snapshots=snapshots),
         execution=Execution(ledger=ledger, runs=runs),
-        models=ModelLoader(runs=runs, trace=trace),
+        models=models,
         jobs=jobs,
         label=label,
         open=database.open,
-        close=database.close,
+        close=close,
     )
     return Application(settings=settings, database=database, services=services, steps=Steps(database=database))

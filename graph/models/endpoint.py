@@ -61,6 +61,10 @@ class Endpoint(ChatOpenAI):
         except (ModelError, openai.OpenAIError, httpx2.HTTPError, *_UNREADABLE) as error:
             raise self._trouble(error) from None
 
+    async def aclose(self) -> None:
+        """Close the connections, in the event loop that opened them."""
+        await self.root_async_client.close()
+
     def _get_request_payload(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         try:
             payload: dict[str, Any] = super()._get_request_payload(*args, **kwargs)

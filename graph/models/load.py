@@ -31,6 +31,13 @@ class ModelLoader:
             self._made[name] = await self._make(name)
         return self._made[name]
 
+    async def close(self) -> None:
+        """Close what the models hold open, in the event loop that they were used in."""
+        for model in self._made.values():
+            if (close := getattr(model, "aclose", None)) is not None:
+                await close()
+        self._made.clear()
+
     async def _make(self, name: str) -> BaseChatModel:
         kind, _, rest = name.partition(":")
         match kind, rest:
