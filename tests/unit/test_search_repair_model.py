@@ -30,14 +30,14 @@ class World:
         names: dict[str, Any] = {}
         try:
             exec(compile(text, self.path, "exec"), names)  # noqa: S102 - this test's own text
-        except Exception:
+        except Exception:  # noqa: BLE001 - a candidate may raise anything
             return [False for _ in self.checks]
         return [self._passes(check, names) for check in self.checks]
 
     def _passes(self, check: Check, names: dict[str, Any]) -> bool:
         try:
             return bool(check(names))
-        except Exception:
+        except Exception:  # noqa: BLE001 - a candidate may raise anything
             return False
 
     def run_tests(self, locate: bool = False) -> str:
@@ -46,7 +46,10 @@ class World:
         lines = [f"{outcome}: {sum(passed)} passed, {len(passed) - sum(passed)} failed, 0 errors, 0 skipped of 2 tests"]
         for number, each in enumerate(passed):
             if not each:
-                lines += [f"FAILED test_code.py::test_{number}", f"    AssertionError at test_code.py:{number + 1}: assert"]
+                lines += [
+                    f"FAILED test_code.py::test_{number}",
+                    f"    AssertionError at test_code.py:{number + 1}: assert",
+                ]
         if locate:
             count = self.files[self.path].count("\n")
             lines += [f"suspicious {self.path}:{line} 1.0" for line in range(1, count + 1)]
@@ -66,8 +69,12 @@ class World:
                 assert text.startswith(edit["old"], start)
                 text = text[:start] + edit["new"] + text[start + len(edit["old"]) :]
             passed = self.passes(text)
-            failing = [now for now, before in zip(passed, self.passes(self.files[self.path]), strict=True) if not before]
-            word = "plausible" if all(passed) else f"fails: passes {sum(failing)} of {len(failing)} of the failing tests"
+            failing = [
+                now for now, before in zip(passed, self.passes(self.files[self.path]), strict=True) if not before
+            ]
+            word = (
+                "plausible" if all(passed) else f"fails: passes {sum(failing)} of {len(failing)} of the failing tests"
+            )
             lines.append(f"{index} {word}")
         return "\n".join([f"0 of {len(candidates)} candidates pass all tests:", *lines])
 
@@ -156,7 +163,13 @@ def test_a_rejected_patch_is_taken_back_and_the_next_one_is_proposed() -> None:
     text = "def last(xs):\n    return xs[len(xs)]\n"
     world = World(text, lambda found: found["last"]([4, 5, 6]) == 6, reject=1)
     messages = pursue(world)
-    asked = [call["args"]["summary"] for each in messages if isinstance(each, AIMessage) for call in each.tool_calls if call["name"] == "apply_patch_to_repository"]
+    asked = [
+        call["args"]["summary"]
+        for each in messages
+        if isinstance(each, AIMessage)
+        for call in each.tool_calls
+        if call["name"] == "apply_patch_to_repository"
+    ]
     assert len(set(asked)) == 2
     assert len(world.applied) == 1
     assert world.passes(world.applied[0]) == [True]
@@ -193,7 +206,9 @@ def test_passing_and_unreachable_tests_are_said_so() -> None:
     """Nothing to repair, or nothing that could be run: one sentence, no calls."""
     world = World("def area(w, h):\n    return w * h\n", area_is(2, 3))
     assert pursue(world)[-1].content == "The tests already pass."
-    world.answers["run_tests"] = lambda locate=False: "unreachable: 0 passed of 0 tests; the command can't be run (exit code 127)"
+    world.answers["run_tests"] = lambda locate=False: (
+        "unreachable: 0 passed of 0 tests; the command can't be run (exit code 127)"
+    )
     assert "could not be run (unreachable: " in str(pursue(world)[-1].content)
 
 
@@ -229,7 +244,13 @@ def test_candidates_that_were_not_tried_are_asked_for_again() -> None:
     whole = world.evaluate_candidates
     world.answers["evaluate_candidates"] = lambda candidates, patience=1: whole(candidates[:5], patience)
     messages = pursue(world, turns=200)
-    calls = [call["args"]["candidates"] for each in messages if isinstance(each, AIMessage) for call in each.tool_calls if call["name"] == "evaluate_candidates"]
+    calls = [
+        call["args"]["candidates"]
+        for each in messages
+        if isinstance(each, AIMessage)
+        for call in each.tool_calls
+        if call["name"] == "evaluate_candidates"
+    ]
     assert calls[1][:3] == calls[0][5:8]
     assert world.applied
 

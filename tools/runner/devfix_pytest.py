@@ -12,13 +12,17 @@ import os
 import sys
 import time
 from collections.abc import Generator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import devfix_server
+import devfix_tasks
 import pytest
-from devfix_results import Event, Root
-from devfix_server import Task
+from devfix_results import Root
 from devfix_spectrum import Spectrum
+
+if TYPE_CHECKING:
+    from devfix_results import Event
+from devfix_tasks import Task
 
 _MESSAGE_LENGTH = 600
 _FRAMES = 20
@@ -110,10 +114,12 @@ class Reporter:
 
     def foreign_modules(self) -> list[list[str]]:
         """Modules with the project's own names that came from somewhere else."""
-        found = []
+        found: list[list[str]] = []
         for name in sorted(self.root.top_level_names()):
             origin = getattr(sys.modules.get(name), "__file__", None)
-            inside = not origin or os.path.realpath(origin).startswith(self.root.path + os.sep)
+            if not isinstance(origin, str):
+                continue
+            inside = os.path.realpath(origin).startswith(self.root.path + os.sep)
             if not inside and not _is_standard(name):
                 found.append([name, origin])
         return found
@@ -141,7 +147,7 @@ def _is_standard(name: str) -> bool:
     return name in getattr(sys, "stdlib_module_names", sys.builtin_module_names)
 
 
-_setup = devfix_server.take_setup()
+_setup = devfix_tasks.take_setup()
 _root = Root(_setup["root"]) if _setup else None
 _server = devfix_server.connect(_setup, _root) if _setup and _root else None
 _reporter: Reporter | None = None
@@ -160,7 +166,7 @@ if _server is not None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: Any) -> None:
     if _server is not None and _server.serves:
-        devfix_server.take_over_options(config)
+        devfix_tasks.take_over_options(config)
 
 
 @pytest.hookimpl(tryfirst=True)

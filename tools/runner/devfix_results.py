@@ -8,10 +8,11 @@ from __future__ import annotations
 import math
 import os
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-Event = dict[str, Any]
-Line = tuple[str, int]
+if TYPE_CHECKING:
+    Event = dict[str, Any]
+    Line = tuple[str, int]
 
 _FAILED = ("failed", "error")
 _TEST_FOLDER = re.compile(r"(^|_)tests?(ing|cases|suite|data)?(_|$)", re.IGNORECASE)

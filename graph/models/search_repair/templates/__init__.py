@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graph.models.search_repair.templates import calls, conditions, operators, sequences, statements, values
+from graph.models.search_repair.templates import calls, conditions, forms, missing, operators, places, sequences, values
 from graph.models.search_repair.templates.base import Failure, Site, Template, Variant
 
 TEMPLATES: tuple[Template, ...] = (
@@ -11,7 +11,9 @@ TEMPLATES: tuple[Template, ...] = (
     *calls.TEMPLATES,
     *sequences.TEMPLATES,
     *conditions.TEMPLATES,
-    *statements.TEMPLATES,
+    *forms.TEMPLATES,
+    *missing.TEMPLATES,
+    *places.TEMPLATES,
 )
 
 __all__ = ["TEMPLATES", "Failure", "Site", "Template", "Variant"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -129,3 +130,20 @@ def template(*nodes: type[ast.AST], family: str, prior: float) -> Callable[[Appl
 
 def _indented(text: str, indent: str, newline: str) -> str:
     return "".join(indent + line + newline for line in text.split("\n"))
+
+
+def expected_errors(site: Site) -> list[str]:
+    """What the tests wait for: `DID NOT RAISE <class 'ValueError'>`, and what the file itself raises."""
+    found = [
+        name.split(".")[-1]
+        for message in site.failure.messages
+        for name in re.findall(r"DID NOT RAISE <class '([\w.]+)'>", message)
+    ]
+    found += [
+        each for each in site.failure.errors if each.endswith("Error") and each not in {"AssertionError", "Timeout"}
+    ]
+    return list(dict.fromkeys(found))
+
+
+SIMPLE = (ast.Expr, ast.Assign, ast.AugAssign, ast.Return, ast.Delete, ast.Raise, ast.Continue, ast.Break)
+"""Statements that templates move, repeat or delete."""
