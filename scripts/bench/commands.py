@@ -27,15 +27,16 @@ class Devfix:
         self.folder = folder
         self.environment = environment
 
-    def start(self, *arguments: str) -> subprocess.Popen[bytes]:
-        """A command under way."""
+    def start(self, *arguments: str, quiet: bool = False) -> subprocess.Popen[bytes]:
+        """A command under way; `quiet` where it is to be killed: what it leaves behind would hold its pipes open."""
+        into = subprocess.DEVNULL if quiet else subprocess.PIPE
         return subprocess.Popen(
             [*PROGRAM, *arguments],
             cwd=self.folder,
             env=self.environment,
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stdout=into,
+            stderr=into,
         )
 
     def facts(self, *arguments: str) -> Any:
@@ -67,7 +68,7 @@ async def devfix(settings: Settings) -> AsyncIterator[Devfix]:
     schema = f"devfix_bench_{uuid.uuid4().hex[:8]}"
     url = await server_url(settings)
     with tempfile.TemporaryDirectory(prefix="devfix-bench-", ignore_cleanup_errors=True) as name:
-        folder = Path(os.path.realpath(name))
+        folder = Path(name)
         kept = {key: value for key, value in os.environ.items() if not key.startswith("DEVFIX_")}
         own = {"DEVFIX_HOME": str(folder / "home"), "DEVFIX_DATABASE_URL": url, "DEVFIX_DATABASE_SCHEMA": schema}
         direct = settings.database_direct_url

@@ -87,8 +87,10 @@ async def measure(
         await asyncio.to_thread(bench.undisturbed)
         done: list[Killed] = []
         while bench.left:
-            done.append(await asyncio.to_thread(bench.run, len(done) + 1))
-            tell(done[-1])
+            run = await asyncio.to_thread(bench.run)
+            if run.kills:  # else it had ended before its first kill was due
+                done.append(run)
+                tell(run)
     application = build(settings, label="bench")
     facts = await machine(application.database)
     await application.services.close()
@@ -117,6 +119,7 @@ class _Bench:
         self._chance = chance
         self._model = model
         self._patched = ""
+        self._runs = 0
 
     def undisturbed(self) -> None:
         """What a run makes of the sample when nobody disturbs it, and how long it takes."""
@@ -129,10 +132,11 @@ class _Bench:
             raise DevfixError(f"the undisturbed run did not complete: {facts.get('report') or facts.get('error')}")
         self._patched = tree_hash(repository)
 
-    def run(self, number: int) -> Killed:
+    def run(self) -> Killed:
         """One run, from its first start to its end."""
         adopt_orphans()
-        repository = copy_sample(self._commands.folder / f"killed-{number}")
+        self._runs += 1
+        repository = copy_sample(self._commands.folder / f"killed-{self._runs}")
         begun = self._commands.facts("run", str(repository), "--detach", "--model", self._model)
         run_id, kills = str(begun["run_id"]), 0
         while self.left and not self._ends(run_id, self._chance.uniform(SHORTEST_SECONDS, self.seconds)):
@@ -154,16 +158,16 @@ class _Bench:
 
     def _ends(self, run_id: str, seconds: float) -> bool:
         """Go on with the run; kill it after so long. Whether it ended before."""
-        process = self._resume(run_id)
+        process = self._resume(run_id, quiet=True)
         try:
-            process.communicate(timeout=seconds)
+            process.wait(timeout=seconds)
         except subprocess.TimeoutExpired:
             process.kill()
-            process.communicate()
+            process.wait()
         return process.returncode != -signal.SIGKILL
 
-    def _resume(self, run_id: str) -> subprocess.Popen[bytes]:
-        return self._commands.start("resume", run_id, "--yes", "--json")
+    def _resume(self, run_id: str, *, quiet: bool = False) -> subprocess.Popen[bytes]:
+        return self._commands.start("resume", run_id, "--yes", "--json", quiet=quiet)
 
     def _ended(self, run_id: str) -> bool:
         return self._show(run_id)["status"] in {"completed", "failed", "cancelled"}

@@ -1,0 +1,114 @@
+"""The figures, a few steps of each: their shape, never a time."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from scripts.bench import kills, step, storage
+from scripts.bench.commands import devfix, facts_of
+from scripts.bench.loop import Text, ours, plain
+from scripts.cli.main import guarded
+from state.settings import Settings
+
+
+@pytest.fixture
+def settings(database_url: str, tmp_path: Path) -> Settings:
+    return Settings(database_url=database_url, home=tmp_path / "home")
+
+
+@pytest.fixture
+def nothing_left(database_url: str) -> Iterator[None]:
+    """Each figure drops its schemas."""
+    yield
+    with psycopg.connect(database_url) as connection:
+        left = connection.execute("SELECT nspname FROM pg_namespace WHERE nspname LIKE 'devfix_bench%'").fetchall()
+    assert left == []
+
+
+@pytest.mark.usefixtures("nothing_left")
+async def test_steps_are_measured_on_both_savers(settings: Settings) -> None:
+    """As many steps of each, and one ratio."""
+    found = await step.measure(settings, steps=4, size=100, repetitions=2)
+    assert found.ours_ms.count == found.peer_ms.count == 6
+    assert found.ratio > 0
+    assert found.machine.fsync == "off"
+
+
+@pytest.mark.usefixtures("nothing_left")
+async def test_storage_is_measured_on_both_savers(settings: Settings) -> None:
+    """All that was stored comes back, from tables that hold this run alone."""
+    found = await storage.measure(settings, steps=[5], peer_steps=[5], size=100, every=2)
+    (mine,), (peer,) = found.ours, found.peers
+    assert set(mine.tables) == set(storage.TABLES)
+    assert set(peer.tables) == set(storage.TABLES) - {"steps"}
+    assert mine.raw_bytes == peer.raw_bytes == 500
+    assert mine.stored_bytes == sum(mine.tables.values())
+
+
+@pytest.mark.usefixtures("nothing_left")
+async def test_the_two_run_the_same_graph(settings: Settings) -> None:
+    """Step by step the same texts on both savers; ours with a row of `steps` for each."""
+    async with ours(settings) as mine, plain(settings) as peer:
+        texts = []
+        for bench in (mine, peer):
+            run = await bench.run(3, 50)
+            graph = bench.compiled(Text(0), [], every=10)
+            texts.append((await graph.aget_state(run.config)).values["messages"])
+    assert [each["content"] for each in texts[0]] == [each["content"] for each in texts[1]]
+
+
+@pytest.mark.usefixtures("nothing_left")
+async def test_commands_run_in_a_home_of_their_own(settings: Settings) -> None:
+    """The bench's runs are not among the user's."""
+    async with devfix(settings) as commands:
+        assert facts_of(commands.start("runs", "--json"), seconds=60) == []
+        assert "error" in facts_of(commands.start("run", "/nowhere", "--json"), seconds=60)
+    assert not settings.home.exists()
+
+
+def test_the_command_line_prints_one_json_object(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the machine's size, and the ratio at the top."""
+    monkeypatch.setenv("DEVFIX_DATABASE_URL", str(settings.database_url))
+    assert guarded(["bench", "step", "--steps", "3", "--repetitions", "1", "--size", "10", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {"ratio", "machine", "ours_ms", "peer_ms"} <= set(found)
+    assert {"cores", "memory_gb", "python", "postgresql", "fsync"} <= set(found["machine"])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="orphans are adopted on Linux only")
+def test_an_orphan_is_seen_and_a_dead_one_is_not() -> None:
+    """What a killed process leaves behind is counted; a process that has ended is not."""
+    program = (
+        "import subprocess, sys; sleeping = [sys.executable, '-c', 'import time; time.sleep(60)']; "
+        "print(subprocess.Popen(sleeping, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).pid)"
+    )
+    watch = (
+        "import os, subprocess, sys; from scripts.bench.kills import adopt_orphans, left_processes; adopt_orphans(); "
+        f"pid = int(subprocess.check_output([sys.executable, '-W', 'ignore', '-c', {program!r}])); "
+        "assert left_processes() == [pid]; os.kill(pid, 9); assert left_processes() == []"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", watch], env={**os.environ}, capture_output=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_tree_is_known_by_paths_and_content(tmp_path: Path) -> None:
+    """Git's and Python's own files do not count; a name, a byte do."""
+    (tmp_path / "a").write_text("x")
+    first = kills.tree_hash(tmp_path)
+    (tmp_path / "__pycache__").mkdir()
+    (tmp_path / "__pycache__" / "b").write_text("y")
+    assert kills.tree_hash(tmp_path) == first
+    (tmp_path / "a").rename(tmp_path / "c")
+    assert kills.tree_hash(tmp_path) != first
