@@ -58,9 +58,10 @@ def _on_state(node: Node, services: Services) -> Callable[..., Awaitable[Mapping
     async def run(raw: dict[str, Any], config: RunnableConfig) -> Mapping[str, Any]:
         run_id = str(config["configurable"]["thread_id"])
         given = {name: value for name, value in raw.items() if name in RunInput.model_fields}
-        state = read({**raw, "run_id": run_id, "input": given})
+        step = services.attempt(run_id).step  # what was saved from outside, or before a fork, does not count in `raw`
+        state = read({**raw, "run_id": run_id, "input": given, "step": step})
         written = await node(state, services=services)
-        return {**written, **update(run_id=run_id, step=services.attempt(run_id).step + 1)}
+        return {**written, **update(run_id=run_id, step=step + 1)}
 
     return run
 
@@ -70,8 +71,9 @@ def _on_task(services: Services) -> Callable[..., Awaitable[Mapping[str, Any]]]:
 
     async def run(raw: dict[str, Any]) -> Mapping[str, Any]:
         task = read_as(Task, raw)
-        written = await tool_execute(task, services=services)
-        return {**written, **update(step=services.attempt(task.run_id).step + 1)}
+        step = services.attempt(task.run_id).step
+        written = await tool_execute(task.model_copy(update={"step": step}), services=services)
+        return {**written, **update(step=step + 1)}
 
     return run
 

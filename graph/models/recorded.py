@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from langchain_core.messages import AIMessage
-from pydantic import JsonValue
 
 from graph.models.scripted import ScriptedModel
 from state.errors import Refused
 from state.messages import revive
 from state.runs import Run, Runs
-from state.trace import Trace
+from state.trace import Call, Trace
 
 
 async def recorded(run: Run, *, runs: Runs, trace: Trace) -> ScriptedModel:
@@ -17,28 +16,34 @@ async def recorded(run: Run, *, runs: Runs, trace: Trace) -> ScriptedModel:
 
     Raises Refused for a run without any.
     """
-    answers = await _answers(run, runs, trace, until=None)
+    answers: list[Call] = []
+    for call in await _calls(run, runs, trace, until=None):
+        while answers and _place(answers[-1]) >= _place(call):
+            answers.pop()
+        answers.append(call)
     if not answers:
         raise Refused(f"run {run.run_id[:8]} has no recorded model answers")
-    return ScriptedModel(answers=[_message(answer) for answer in answers.values()])
+    return ScriptedModel(answers=[_message(call) for call in answers])
 
 
-async def _answers(run: Run, runs: Runs, trace: Trace, *, until: int | None) -> dict[str, dict[str, JsonValue]]:
-    """By the id of the message that each became. An attempt that died between record and save was asked again, under
-    the same id: the later answer is the one that the run went on with."""
-    inherited: dict[str, dict[str, JsonValue]] = {}
+def _place(call: Call) -> int:
+    """How long the history was. A later call at the same place or before it took the run another way: an attempt died
+    between record and save and the model was asked again, or somebody went back to an old step."""
+    count = call.request.get("messages")
+    return count if isinstance(count, int) else 0
+
+
+async def _calls(run: Run, runs: Runs, trace: Trace, *, until: int | None) -> list[Call]:
+    """The answered calls that led to this step, oldest first."""
+    inherited: list[Call] = []
     if run.parent is not None:
-        inherited = await _answers(await runs.get(run.parent), runs, trace, until=run.branched_at)
-    own = {
-        call.call_id: call.result
-        for call in await trace.of(run.run_id)
-        if call.kind == "model" and call.result is not None and (until is None or call.step <= until)
-    }
-    return {**inherited, **own}
+        inherited = await _calls(await runs.get(run.parent), runs, trace, until=run.branched_at)
+    calls = [call for call in await trace.of(run.run_id) if call.kind == "model" and call.result is not None]
+    return inherited + [call for call in calls if until is None or call.step <= until]
 
 
-def _message(answer: dict[str, JsonValue]) -> AIMessage:
-    message = revive(answer)
+def _message(call: Call) -> AIMessage:
+    message = revive(call.result or {})
     if not isinstance(message, AIMessage):
         raise Refused("the record holds something that is no model's answer")
     return message

@@ -27,15 +27,18 @@ def loaded(folder: Path, text: str) -> ScriptedModel:
     return ScriptedModel.load(path)
 
 
-def made(run_id: str, step: int, message: AIMessage | None, *, epoch: int = 1, error: str | None = None) -> Call:
+def made(
+    run_id: str, step: int, message: AIMessage | None, *, place: int | None = None, error: str | None = None
+) -> Call:
+    """A model call of a run whose history was so long; without a word on it, as long as its steps are many."""
     return Call(
         run_id=run_id,
-        epoch=epoch,
+        epoch=1,
         step=step,
         kind="model",
         name="any",
         call_id=f"model-{step}",
-        request={},
+        request={"messages": step if place is None else place},
         result=flatten(message) if message else None,
         error=error,
         started_at=NOW,
@@ -140,12 +143,25 @@ async def test_an_answer_that_was_asked_for_twice_is_given_once() -> None:
     """The attempt died between record and save, so the next one asked again: the run went on with the later answer."""
     runs, trace = MemoryRuns(), MemoryTrace()
     await runs.register("a")
-    trace.calls = [
-        made("a", 5, AIMessage("lost")),
-        made("a", 5, AIMessage("kept"), epoch=2),
-        made("a", 7, AIMessage("two")),
-    ]
+    trace.calls = [made("a", 5, AIMessage("lost")), made("a", 5, AIMessage("kept")), made("a", 7, AIMessage("two"))]
     assert await said(await recorded(await runs.get("a"), runs=runs, trace=trace), 2) == ["kept", "two"]
+
+
+async def test_answers_of_a_way_that_was_left_are_not_given() -> None:
+    """Somebody went back to an old step of the same run, as Studio does: what was said after it there is gone."""
+    runs, trace = MemoryRuns(), MemoryTrace()
+    await runs.register("a")
+    trace.calls = [
+        made("a", 3, AIMessage("one"), place=1),
+        made("a", 5, AIMessage("left"), place=3),
+        made("a", 7, AIMessage("left too"), place=5),
+        made("a", 9, AIMessage("two"), place=3),
+    ]
+    assert await said(await recorded(await runs.get("a"), runs=runs, trace=trace), 3) == [
+        "one",
+        "two",
+        "The script has ended.",
+    ]
 
 
 async def test_a_branchs_answers_come_after_those_of_its_parent() -> None:
