@@ -20,10 +20,10 @@ from tools.warm import lent
 
 Event = dict[str, Any]
 
-SURVEY_SECONDS = 2.0
+SURVEY_SECONDS = 1.5
 """Processor time of one test while the defect is located; a test that is still running then counts as one that
 does not end. Where other tests pass, one such test is looked at again with SECOND_LOOK."""
-SECOND_LOOK = 8.0
+SECOND_LOOK = 5.0
 LONG_SUITE = 10.0
 """Where that look shows a slow test, each test may take so many times as long."""
 SHOWN_FAILING = 40

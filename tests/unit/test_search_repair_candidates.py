@@ -86,19 +86,19 @@ FAULTS = [
     ("old values", "def fib(a, b):\n    a = b\n    b = a + b\n    return a, b\n", "a, b = b, a + b", ()),
     (
         "break for continue",
-        "def odd(xs, r):\n    for x in xs:\n        if x % 2 == 0:\n            break\n        r.append(x)\n    return r\n",
+        "def odd(xs, r):\n    for x in xs:\n        if x % 2 == 0:\n            break\n        r.append(x)\n",
         "continue",
         (),
     ),
     (
         "the wrong attribute",
-        "class P:\n    def __init__(self, x, y):\n        self.x, self.y = x, y\n    def up(self):\n        return self.x\n",
+        "class P:\n    def __init__(self, x, y):\n        self.x, self.y = x, y\n    def up(self):\n        return self.x",
         "return self.y",
         (),
     ),
     (
         "a broken chain",
-        "def sign(x):\n    if x < 0:\n        r = -1\n    if x == 0:\n        r = 0\n    else:\n        r = 1\n    return r",
+        "def sign(x):\n    if x < 0:\n        r = -1\n    if x == 0:\n        r = 0\n    else:\n        r = 1",
         "elif x == 0",
         (),
     ),

@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     Edit = tuple[str, int, int, str]  # path, first byte, byte past the end, new text
 
 SHORTEST_LIMIT = 0.3
-"""Seconds of processor time; no test of a candidate is stopped earlier."""
+"""Seconds of processor time; no test of a candidate is stopped earlier..."""
+QUICK_LIMIT = 0.15
+"""...except where tests came to an end in the survey, and the slowest took less than a tenth of this."""
 CALIBRATION = 3.0
 """A test of a candidate may take so many times the processor time that it took in the survey, failing tests too."""
 LONGEST_LIMIT = 60.0
@@ -45,7 +47,7 @@ FIRST_TESTS = 10
 
 _EARLY = 77
 _HANGING_TESTS = 3
-_LATER_HANGS = 1.0
+_LATER_HANGS = 0.5
 
 
 def connect(setup: dict[str, Any], root: Root) -> Server:
@@ -220,7 +222,9 @@ class Server:
             self._try_all(request["candidates"], quick_first, limit, request["seconds"])
 
     def _limit(self, duration: float, patience: float) -> float:
-        return patience * max(SHORTEST_LIMIT, min(LONGEST_LIMIT, CALIBRATION * duration))
+        slowest = self.surveyed.longest("cpu") if self.surveyed is not None else 0.0
+        shortest = QUICK_LIMIT if 0 < slowest < QUICK_LIMIT / 10 else SHORTEST_LIMIT
+        return patience * max(shortest, min(LONGEST_LIMIT, CALIBRATION * duration))
 
     def _try_all(self, candidates: list[list[Edit]], first: list[str], limit: float, seconds: float) -> None:
         until = time.monotonic() + seconds

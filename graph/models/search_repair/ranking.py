@@ -28,6 +28,7 @@ def trust(candidate: Candidate, source: Source) -> float:
     value = candidate.likely / (1.0 + 0.06 * (sum(added.values()) + sum(dropped.values())))
     value *= _logic_dropped(added, dropped)
     value *= _constant_answers(source.tree, changed)
+    value *= 0.3 ** _own_calls_dropped(source.tree, changed)
     value *= _use_of_names(source.tree, changed)
     value *= 0.2 ** max(0, _idle_operations(changed) - _idle_operations(source.tree))
     return float(value / len(candidate.edits) ** 0.5)
@@ -83,6 +84,21 @@ def _constant_returns(tree: ast.AST) -> int:
 
 def _frozen_conditions(tree: ast.AST) -> int:
     return sum(1 for each in ast.walk(tree) if isinstance(each, ast.If) and isinstance(each.test, ast.Constant))
+
+
+def _own_calls_dropped(before: ast.AST, after: ast.AST) -> int:
+    """Functions of this file that are no longer called: recursion, a helper; they were there for a reason."""
+    own = {each.name for each in ast.walk(before) if isinstance(each, Function)}
+    return len(own & _called(before) - _called(after))
+
+
+def _called(tree: ast.AST) -> set[str]:
+    functions = [each.func for each in ast.walk(tree) if isinstance(each, ast.Call)]
+    return {
+        each.id if isinstance(each, ast.Name) else each.attr
+        for each in functions
+        if isinstance(each, ast.Name | ast.Attribute)
+    }
 
 
 def _idle_operations(tree: ast.AST) -> int:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from graph.models.search_repair.candidates import Candidate, Edit, Suspicion
-from graph.models.search_repair.ranking import best_first
+from graph.models.search_repair.ranking import best_first, trust
 from graph.models.search_repair.reading import (
     TestReport,
     Verdict,
@@ -38,6 +38,10 @@ LOOK_PAST = 100
 """Candidates that are still tried after the first that passes: the first is often not the best. One that runs out
 of time counts as LATE_COST, since it takes about as long."""
 LATE_COST = 4
+LOOK_PAST_DOUBTFUL = 300
+"""Where the best so far is one that hardly anybody would write."""
+DOUBTFUL = 0.15
+"""In the unit of `ranking.trust`."""
 PAIRS_FROM = 500
 """Candidates; from then on, one batch of three is made of pairs of edits."""
 RETRY_EVERY = 300
@@ -209,7 +213,7 @@ class Repair:
         plausible = any(
             verdict.word == "plausible" and key not in self.refused for key, verdict in self.verdicts.items()
         )
-        if plausible and (self.plausible_at is None or self.refused or self._spent() >= self.plausible_at + LOOK_PAST):
+        if plausible and (self.plausible_at is None or self.refused or self._looked_enough(self.plausible_at)):
             return None
         if tried >= self.limit:
             return None
@@ -220,6 +224,13 @@ class Repair:
             if chosen := self._unseen(stream):
                 return _Batch(chosen, 1.0)
         return self._second_chances(everything=True)
+
+    def _looked_enough(self, since: int) -> bool:
+        past = self._spent() - since
+        if past < LOOK_PAST or past >= LOOK_PAST_DOUBTFUL:
+            return past >= LOOK_PAST
+        best = best_first(self._plausible(), self.sources)
+        return not best or trust(best[0], self.sources[best[0].path]) >= DOUBTFUL
 
     def _spent(self) -> int:
         late = sum(verdict.word == "timeout" for verdict in self.verdicts.values())
