@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from langchain_core.messages import HumanMessage
+from langchain_core.runnables import RunnableConfig
 from llmock.pytest_plugin import LLMock
 from llmock.scenarios import Reply, ToolCall
 
@@ -303,7 +304,7 @@ async def cells(driver: Driver) -> AsyncIterator[bytes]:
     async with driver.application.database.transaction() as connection:
         cursor = await connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = current_schema()")
         for table in [row["tablename"] for row in await cursor.fetchall()]:
-            cursor = await connection.execute(f'SELECT * FROM "{table}"')  # type: ignore[arg-type]
+            cursor = await connection.execute(f'SELECT * FROM "{table}"')
             for value in [value for row in await cursor.fetchall() for value in row.values()]:
                 for data in _unpacked(value):
                     yield data
@@ -482,6 +483,6 @@ async def outcome(url: str, monkeypatch: pytest.MonkeyPatch) -> str:
 async def resumed(driver: Driver) -> Run:
     """As `devfix resume` does it."""
     await make_ready(driver.application, await driver.run(), Raise())
-    config = {"configurable": {**driver.config["configurable"], RESUME_KEY: True}}
-    await driver.agent.ainvoke(None, config)  # type: ignore[arg-type]
+    config: RunnableConfig = {"configurable": {**driver.config["configurable"], RESUME_KEY: True}}
+    await driver.agent.ainvoke(None, config)
     return await driver.run()

@@ -1,0 +1,291 @@
+"""review as a function of the state: what is taken in, and what it says is next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langgraph.runtime import RunControl
+from pydantic import JsonValue
+
+from graph.attempt import Attempt
+from graph.jobs import Job, Observed, Verdict
+from graph.models.load import ModelLoader
+from graph.nodes.review import review
+from graph.policy import POLICY
+from graph.prompts import from_devfix
+from graph.services import Services
+from state.agent_state import AgentState, Budgets, ToolCall, Tried
+from state.approvals import MemoryApprovals
+from state.artifacts import MemoryArtifacts
+from state.failures import Failure, FailureKind
+from state.ledger import MemoryLedger
+from state.messages import flatten
+from state.runs import Claim, MemoryRuns
+from state.settings import Settings
+from state.snapshots import Snapshots
+from state.status import Standing
+from state.trace import MemoryTrace
+from tests.helpers.notes import NOTES, NotesRules
+from tools.execution import Execution
+from tools.workspaces import Workspaces
+
+
+class Asked(NotesRules):
+    """The notes job, with evidence before a question, and a verdict and a failure that a test may set."""
+
+    def __init__(self) -> None:
+        self.verdict = Verdict(judgement="go_on", summary="Post the letters that are wanted.")
+        self.wanted: ToolCall | None = None
+        self.found: Failure | None = None
+
+    def evidence(self, state: AgentState) -> ToolCall | None:
+        return self.wanted
+
+    def observe(self, state: AgentState, name: str, facts: Mapping[str, JsonValue]) -> Observed:
+        work = {**state.work, "seen": [*state.work.get("seen", []), name]}
+        return Observed(work=work, tried=[Tried(what=name, outcome="done")], completed=["look"], failure=self.found)
+
+    def judge(self, state: AgentState) -> Verdict:
+        return self.verdict
+
+
+@pytest.fixture
+def rules() -> Asked:
+    return Asked()
+
+
+@pytest.fixture
+def services(rules: Asked) -> Services:
+    runs, ledger, artifacts, trace = MemoryRuns(), MemoryLedger(), MemoryArtifacts(), MemoryTrace()
+    snapshots = Snapshots(artifacts=artifacts)
+    job = Job(name="asked", rules=rules, toolbox=NOTES.toolbox, work=NOTES.work, default_model="search-repair")
+    services = Services(
+        settings=Settings(home=Path("/nowhere")),
+        runs=runs,
+        approvals=MemoryApprovals(),
+        ledger=ledger,
+        trace=trace,
+        artifacts=artifacts,
+        snapshots=snapshots,
+        workspaces=Workspaces(home=Path("/nowhere"), snapshots=snapshots),
+        execution=Execution(ledger=ledger, runs=runs),
+        models=ModelLoader(runs=runs, trace=trace),
+        jobs={job.name: job},
+    )
+    claim = Claim(epoch=1, step=0, former=None, standing=Standing("queued", "new"))
+    services.attempts["run-1"] = Attempt(
+        "run-1", claim, control=RunControl(), runs=runs, saved=services.saved, heartbeat_seconds=1.0
+    )
+    return services
+
+
+def state(messages: Sequence[BaseMessage] = (), **fields: Any) -> AgentState:
+    base: dict[str, Any] = {
+        "run_id": "run-1",
+        "job": "asked",
+        "step": 9,
+        "plan": ["look", "post"],
+        "work": {"letters": "x"},
+        "messages": [flatten(message) for message in messages],
+    }
+    return AgentState.model_validate({**base, **fields})
+
+
+def failure(kind: FailureKind, step: int = 8, detail: str = "what went wrong") -> Failure:
+    return Failure(kind=kind, detail=detail, step=step)
+
+
+def result(identifier: str, name: str = "look", status: str = "success") -> ToolMessage:
+    return ToolMessage("saw it", tool_call_id=identifier, name=name, status=status, artifact={"call": identifier})
+
+
+def told(written: Mapping[str, Any]) -> list[str]:
+    return [record["content"] for record in written.get("messages", {}).get("append", [])]
+
+
+LOOK = ToolCall(id="a", name="look", args={"what": "sea"})
+POST = ToolCall(id="b", name="post", args={"to": "ada", "text": "x"}, kind="effect", gated=True)
+
+
+@pytest.mark.parametrize(
+    ("judgement", "decision", "standing"),
+    [
+        ("done", "done", "completed: done"),
+        ("nothing_to_do", "done", "completed: nothing_to_do"),
+        ("tests_unreachable", "stop", "failed: tests_unreachable"),
+    ],
+)
+async def test_the_jobs_evidence_ends_a_run(
+    services: Services, rules: Asked, judgement: Any, decision: str, standing: str
+) -> None:
+    """Whatever else there is to say: limits, failures, open calls. With a report."""
+    rules.verdict = Verdict(judgement=judgement, summary="so it is", details="the output")
+    given = state(failures=[failure("model_key_refused")], pending_actions=[LOOK], step=900, completed=["look"])
+    written = await review(given, services=services)
+    assert (written["decision"], f"{written['status']}: {written['reason']}") == (decision, standing)
+    assert written["pending_actions"] == []
+    assert written["report"]["summary"] == "so it is"
+    assert written["report"]["done"] == ["look"]
+    assert written["report"]["left"] == ([] if decision == "done" else ["post"])
+    assert written["report"]["details"] == (None if decision == "done" else "the output")
+
+
+@pytest.mark.parametrize("kind", sorted(POLICY))
+async def test_each_failure_is_answered_as_the_table_says(services: Services, kind: FailureKind) -> None:
+    """The first time, and when it has come too often in a row."""
+    row = POLICY[kind]
+    first = await review(state(failures=[failure(kind)]), services=services)
+    expected = row.decision if row.limit else row.then
+    assert first["decision"] == expected
+    every = [failure(kind, step=8 - gap(kind) * number) for number in range(row.limit, -1, -1)]
+    last = await review(state(failures=every, handled=row.limit), services=services)
+    assert last["decision"] == row.then
+    assert last["report"]["next"]
+    if row.standing is not None:
+        assert (last["status"], last["reason"]) == row.standing
+        assert "what went wrong" in last["report"]["summary"]
+    else:
+        assert "status" not in last
+
+
+def gap(kind: FailureKind) -> int:
+    """Steps from one failing turn to the next: a model that fails calls no tool."""
+    return 2 if kind in {"model_error", "unparsable_output", "truncated_output", "empty_output", "refused"} else 3
+
+
+async def test_a_turn_that_went_well_begins_the_count_anew(services: Services) -> None:
+    """A server that breaks now and then is not one that is down."""
+    every = [failure("model_error", step=8 - 3 * number) for number in range(6, -1, -1)]
+    written = await review(state(failures=every, handled=6, step=30), services=services)
+    assert written["decision"] == "retry"
+
+
+async def test_bad_answers_of_several_kinds_count_together(services: Services) -> None:
+    """Else an empty one and a broken one could take turns for ever; a server's trouble between them changes nothing."""
+    mixed = [failure("unparsable_output", 4), failure("model_error", 6), failure("empty_output", 8)]
+    written = await review(state(failures=mixed, handled=2), services=services)
+    assert (written["decision"], written["reason"]) == ("stop", "unparsable_output")
+
+
+async def test_a_servers_trouble_does_not_count_as_a_bad_answer(services: Services) -> None:
+    """The model has its one repair."""
+    mixed = [failure("model_error", 4), failure("model_error", 6), failure("empty_output", 8)]
+    assert (await review(state(failures=mixed, handled=2), services=services))["decision"] == "retry"
+
+
+async def test_the_model_is_told_of_its_bad_answers_only(services: Services) -> None:
+    """That its server was down would only be in its way."""
+    assert told(await review(state(failures=[failure("truncated_output")]), services=services)) == ["what went wrong"]
+    assert told(await review(state(failures=[failure("model_error")]), services=services)) == []
+
+
+async def test_several_reads_that_fail_in_one_turn_count_once(services: Services) -> None:
+    """Six files that are not there are one mistake."""
+    written = await review(state(failures=[failure("tool_failed")] * 6), services=services)
+    assert written["decision"] == "continue"
+
+
+async def test_the_gravest_failure_decides(services: Services) -> None:
+    """A person is asked although another failure would only be retried; an end comes before both."""
+    both = [failure("tool_failed"), failure("outcome_unknown", detail="look at it")]
+    written = await review(state(failures=both), services=services)
+    assert written["decision"] == "escalate"
+    assert "look at it" in written["report"]["summary"]
+    ended = await review(state(failures=[*both, failure("model_key_refused")]), services=services)
+    assert (ended["decision"], ended["reason"]) == ("stop", "model_unavailable")
+
+
+async def test_a_failure_is_answered_once(services: Services) -> None:
+    """What review has handled is history."""
+    first = await review(state(failures=[failure("outcome_unknown")]), services=services)
+    assert first["handled"] == 1
+    second = await review(state(failures=[failure("outcome_unknown")], handled=1), services=services)
+    assert second["decision"] == "continue"
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"budgets": Budgets(usd=1.0), "cost_usd": 1.0}, "budget"),
+        ({"budgets": Budgets(tokens=100), "tokens": 100}, "budget"),
+        ({"budgets": Budgets(steps=9)}, "step_limit"),
+        ({"budgets": Budgets(seconds=5.0), "active_seconds": 5.0}, "deadline"),
+    ],
+)
+async def test_a_limit_stops_before_the_next_call(services: Services, fields: dict[str, Any], reason: str) -> None:
+    """Also one that a retry would make, or that is open already; with a report on what was used up."""
+    for more in ({"pending_actions": [LOOK]}, {"failures": [failure("model_error")]}, {"idle_turns": 1}, {}):
+        written = await review(state(**fields, **more), services=services)
+        assert (written["decision"], written["status"], written["reason"]) == ("stop", "failed", reason)
+        assert written["pending_actions"] == []
+        assert written["report"]["next"][0].startswith("devfix resume run-1")
+
+
+async def test_below_its_limits_a_run_goes_on(services: Services) -> None:
+    """One step, cent, token and second before."""
+    budgets = Budgets(usd=1.0, tokens=100, steps=10, seconds=3600.0)
+    given = state(budgets=budgets, cost_usd=0.99, tokens=99, active_seconds=3500.0)
+    written = await review(given, services=services)
+    assert written["decision"] == "continue"
+    assert written["active_seconds"] >= 3500.0
+
+
+async def test_results_are_taken_in_once(services: Services) -> None:
+    """The job sees each success, of the model's calls and of DevFix's own; errors only close their calls."""
+    own = from_devfix("ran", identifier="r", name="count", facts={"call": "e"}, is_error=False)
+    bad = from_devfix("no", identifier="s", name="fetch", facts={"call": "f"}, is_error=True)
+    messages = [result("old", "note"), AIMessage("I look"), result("a"), result("x", status="error"), own, bad]
+    pending = [LOOK, LOOK.model_copy(update={"id": "x"}), LOOK.model_copy(update={"id": "still open"})]
+    written = await review(state(messages, reviewed=1, pending_actions=pending), services=services)
+    assert written["work"]["seen"] == ["look", "count"]
+    assert [call["id"] for call in written["pending_actions"]] == ["still open"]
+    assert [(each["what"], each["step"]) for each in written["attempts"]["append"]] == [("look", 9), ("count", 9)]
+    assert written["completed"] == ["look"]
+    again = await review(state(messages, reviewed=written["reviewed"]), services=services)
+    assert again["attempts"]["append"] == []
+    assert "seen" not in again["work"]
+
+
+async def test_what_the_job_finds_wrong_is_a_failure(services: Services, rules: Asked) -> None:
+    """Recorded with its step, answered by the table at once, and not again."""
+    rules.found = Failure(kind="nothing_found", detail="all was tried")
+    written = await review(state([result("a")], failures=[failure("tool_failed", 2)], handled=1), services=services)
+    assert written["decision"] == "escalate"
+    assert [(each["kind"], each["step"]) for each in written["failures"]] == [("nothing_found", 9)]
+    assert written["handled"] == 2
+
+
+async def test_open_calls_come_first_then_evidence_then_the_question(services: Services, rules: Asked) -> None:
+    """A person is asked only when nothing else of the turn is left, and on fresh evidence."""
+    written = await review(state(pending_actions=[LOOK, POST]), services=services)
+    assert (written["decision"], len(written["pending_actions"])) == ("tools", 2)
+    rules.wanted = ToolCall(id="evidence-1", name="look", args={"what": "all"}, origin="devfix")
+    written = await review(state(pending_actions=[POST]), services=services)
+    assert (written["decision"], [call["id"] for call in written["pending_actions"]]) == ("tools", ["evidence-1", "b"])
+    rules.wanted = None
+    written = await review(state(pending_actions=[POST]), services=services)
+    assert (written["decision"], [call["id"] for call in written["pending_actions"]]) == ("ask", ["b"])
+
+
+async def test_a_model_that_asks_for_nothing_is_nudged_then_a_person_is_asked(services: Services) -> None:
+    """Twice with what the evidence says, then an escalation with the model's own words."""
+    chatter = [AIMessage("All is well now.")]
+    for turns in (1, 2):
+        written = await review(state(chatter, idle_turns=turns), services=services)
+        assert written["decision"] == "continue"
+        assert told(written) == ["Post the letters that are wanted."]
+        assert written["reviewed"] == 2
+    written = await review(state(chatter, idle_turns=3), services=services)
+    assert written["decision"] == "escalate"
+    assert "All is well now." in written["report"]["summary"]
+    assert written["report"]["left"] == ["look", "post"]
+
+
+async def test_a_nudge_says_something(services: Services, rules: Asked) -> None:
+    """Where the job has no words of its own: providers refuse an empty message."""
+    rules.verdict = Verdict(judgement="go_on")
+    assert "nothing" in told(await review(state([AIMessage("hm")], idle_turns=1), services=services))[0]
