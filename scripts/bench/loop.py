@@ -26,7 +26,7 @@ from graph.durable import DurableGraph
 from scripts.bootstrap import Application, build
 from state import embedded
 from state.agent_state import DELTA_SNAPSHOT_EVERY
-from state.messages import append_records
+from state.messages import APPEND, append_records
 from state.settings import Settings
 
 Graph = CompiledStateGraph[Any, Any, Any, Any]
@@ -65,7 +65,7 @@ def small_graph(text: Text, begun: list[float], *, every: int) -> StateGraph[Any
     async def work(given: Any) -> dict[str, Any]:
         begun.append(time.perf_counter())
         done = given.get("done", 0) + 1
-        return {"messages": [{"type": "human", "id": f"m{done}", "content": text.next()}], "done": done}
+        return {"messages": {APPEND: [{"type": "human", "id": f"m{done}", "content": text.next()}]}, "done": done}
 
     graph: StateGraph[Any, Any, Any, Any] = StateGraph(state)
     graph.add_node("work", cast("Any", work))
