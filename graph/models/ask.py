@@ -14,7 +14,7 @@ from langchain_core.messages.ai import add_ai_message_chunks
 from pydantic import JsonValue
 
 from state.failures import Failure, FailureKind
-from state.messages import flatten
+from state.messages import flatten, revive
 
 _CUT: Final = ("length", "max_tokens", "max_output_tokens")
 _FILTERED: Final = ("content_filter", "refusal")
@@ -68,6 +68,11 @@ async def ask(
     if not chunks:
         raise ModelTrouble("model_error", "the model ended its answer before it began")
     return _answer(_whole(chunks), call_id, _known_ids(messages))
+
+
+def read_again(record: Mapping[str, Any], messages: Sequence[BaseMessage], *, call_id: str) -> Answer:
+    """A recorded answer, read as it was when it came."""
+    return _answer(cast("AIMessage", revive(record)), call_id, _known_ids(messages))
 
 
 def trouble_of(error: Exception, *, status: int | None = None) -> FailureKind:

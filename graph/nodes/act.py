@@ -11,8 +11,9 @@ from typing import Any
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, ToolMessage
 
+from graph.attempt import Attempt
 from graph.jobs import Job, dressed
-from graph.models.ask import Answer, ModelTrouble, ask
+from graph.models.ask import Answer, ModelTrouble, ask, read_again
 from graph.prompts import INTERRUPTED, open_calls, render
 from graph.services import Services
 from graph.update import Update, update
@@ -33,6 +34,8 @@ async def act(state: AgentState, *, services: Services) -> Update:
     call_id = f"model-{state.step + 1}"
     attempt = services.attempt(state.run_id)
     call = _call(state, started, attempt.epoch, call_id, _request(state, prompt, job))
+    if (record := await _already_given(call, attempt, services)) is not None:
+        return _turn(state, read_again(record, messages, call_id=call_id), job, attempt.lap())
     try:
         answer = await ask(await _model(state, services), messages, job.toolbox.schemas, call_id=call_id)
     except ModelTrouble as trouble:
@@ -41,6 +44,14 @@ async def act(state: AgentState, *, services: Services) -> Update:
         return update(failures=[failure], pending_actions=[], active_seconds=state.active_seconds + attempt.lap())
     await services.trace.record(_answered(call, answer).model_copy(update={"ended_at": services.now()}))
     return _turn(state, answer, job, attempt.lap())
+
+
+async def _already_given(call: Call, attempt: Attempt, services: Services) -> Mapping[str, Any] | None:
+    """The answer to just this question that a dead attempt recorded and did not live to save: it is not paid twice."""
+    if attempt.claim.former is None or attempt.step > attempt.claim.step:
+        return None
+    known = await services.trace.find(call.run_id, call.call_id)
+    return known.result if known is not None and known.request == call.request else None
 
 
 async def _model(state: AgentState, services: Services) -> BaseChatModel:
