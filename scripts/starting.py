@@ -60,6 +60,7 @@ async def check_input(application: Application, given: RunInput) -> None:
 async def begin(application: Application, given: RunInput) -> str:
     """Register the run and save its input, held by nobody: `queued: new`. Gives its id."""
     services, run_id = application.services, new_run_id()
+    given = await _with_lasting_model(application, given)
     job = services.job(given.job or application.settings.job)
     model = given.model or application.settings.model or job.default_model
     goal = given.goal or (GOAL if job.name == REPAIR.name else "")
@@ -68,6 +69,15 @@ async def begin(application: Application, given: RunInput) -> str:
     await application.agent().aupdate_state({"configurable": {"thread_id": run_id}}, values, as_node="__input__")
     await put_down(application, run_id, NEW)
     return run_id
+
+
+async def _with_lasting_model(application: Application, given: RunInput) -> RunInput:
+    """With a recorded run's whole id: `last` would soon be the new run itself."""
+    kind, _, prefix = (given.model or "").partition(":")
+    if kind != "recorded":
+        return given
+    run = await application.services.runs.find(prefix)
+    return given.model_copy(update={"model": f"recorded:{run.run_id}"})
 
 
 async def put_down(application: Application, run_id: str, standing: Standing) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import logging
+import subprocess
+import sys
 import zlib
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -28,7 +30,7 @@ from state.errors import Refused
 from state.runs import Run
 from state.trace import Call
 from tests.helpers.app import Driver, application_on, calls
-from tests.helpers.cli import CALC, TEST
+from tests.helpers.cli import CALC, FIX, TEST, Cli, standing
 from tests.helpers.endpoint import calling, chunk, endpoint, saying
 from tests.helpers.notes import letters
 
@@ -368,6 +370,64 @@ async def test_a_missing_key_is_one_sentence(driver: Driver, monkeypatch: pytest
     ended = await post(driver)
     assert str(ended.standing) == "failed: model_unavailable"
     assert "set OPENAI_API_KEY" in str(ended.report)
+
+
+@pytest.fixture
+def cli(tmp_path: Path, database_url: str) -> Cli:
+    """The command line with nothing in its environment but what it can't do without."""
+    cli = Cli(tmp_path, database_url)
+    cli.environment = {
+        name: value
+        for name, value in cli.environment.items()
+        if name in {"PATH", "PYTHONPATH"} or name.startswith("DEVFIX_")
+    }
+    return cli
+
+
+def test_the_command_line_says_that_the_key_is_missing(cli: Cli) -> None:
+    """Before there is a run: exit 2, one line."""
+    ended = cli.here("run", cli.repository(), "--model", "openai:gpt-4o")
+    assert ended.code == 2
+    assert "set OPENAI_API_KEY" in ended.err
+    assert len(ended.err.strip().splitlines()) == 1
+    assert cli.here("runs", "--json").facts == []
+
+
+def test_key_and_address_are_all_that_a_run_needs(cli: Cli, server: LLMock) -> None:
+    """From the command line to the end; the key is in nothing that it prints."""
+    says(
+        server,
+        [("edit_file", {"path": "calc.py", "old": "a - b", "new": "a + b"})],
+        [("apply_patch_to_repository", {"summary": "add adds"})],
+    )
+    cli.environment |= {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": server.base_url()}
+    repository = cli.repository()
+    ended = cli.here("run", repository, "--model", "openai:gpt-4o", "--yes", "--json")
+    assert (ended.code, standing(ended.facts)) == (0, "completed: done")
+    assert (repository / "calc.py").read_text() == CALC.replace("a - b", "a + b")
+    assert ended.facts["tokens"] > 0
+    traced = cli.here("trace", "last", "--json")
+    assert [call["name"] for call in traced.facts if call["kind"] == "model"] == ["gpt-4o"] * 2
+    assert KEY not in ended.out + ended.err + traced.out
+
+
+def test_recorded_last_stays_the_run_that_it_was(cli: Cli) -> None:
+    """Resumed later, the newest run is the resumed one itself; its model is still the one before it."""
+    first = cli.here("run", cli.repository(), "--model", cli.script(FIX), "--json")
+    assert first.code == 3
+    second = cli.here("run", cli.repository(), "--model", "recorded:last", "--step-limit", 8, "--json")
+    assert standing(second.facts) == "failed: step_limit"
+    resumed = cli.here("resume", "last", "--step-limit", 100, "--json")
+    assert standing(resumed.facts) == "waiting: approval", resumed
+    assert resumed.facts["run_id"] == second.facts["run_id"] != first.facts["run_id"]
+
+
+def test_models_are_imported_when_they_are_asked_for() -> None:
+    """langchain-openai takes a second, the search half of one; `devfix runs` needs neither."""
+    heavy = ["langchain_openai", "openai", "graph.models.search_repair"]
+    code = f"import sys, graph.models.load; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 async def test_ids_that_a_server_uses_again_at_each_turn_are_told_apart(
