@@ -183,7 +183,7 @@ class PostgresRuns:
             await self._lock(run_id, epoch)
             await connection.execute(
                 "UPDATE runs SET epoch = %(epoch)s, holder = %(holder)s, lock_key = %(key)s, "
-                "heartbeat_at = clock_timestamp(), updated_at = clock_timestamp(), "
+                "heartbeat_at = clock_timestamp(), updated_at = clock_timestamp(), cancel_requested_by = NULL, "
                 "status = CASE WHEN status = ANY(%(terminal)s) THEN status ELSE 'running' END, "
                 "reason = CASE WHEN status = ANY(%(terminal)s) THEN reason END WHERE run_id = %(run)s",
                 {
@@ -390,6 +390,7 @@ class MemoryRuns:
         former, before = row.run.holder, row.run.standing
         standing = before if before.status in TERMINAL else Standing("running")
         self._change(run_id, epoch=row.run.epoch + 1, holder=holder, status=standing.status, reason=standing.reason)
+        self._change(run_id, cancel_requested_by=None)
         row.alive = True
         row.attempts[row.run.epoch] = Former(holder, ended=False)
         return Claim(row.run.epoch, row.run.step, former, before)

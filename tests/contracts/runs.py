@@ -111,6 +111,13 @@ class RunsContract:
         with pytest.raises(Refused, match="has ended"):
             await runs.request_cancel("a", "eve")
 
+    async def test_an_old_cancel_does_not_reach_a_later_attempt(self, runs: Runs) -> None:
+        """Whoever resumes a cancelled run means it."""
+        await runs.register("a")
+        await runs.request_cancel("a", "eve")
+        claim = await runs.claim("a", HOLDER)
+        assert (await runs.beat("a", claim.epoch)).cancel_requested_by is None
+
     async def test_runs_are_found_by_prefix(self, runs: Runs) -> None:
         """An ambiguous one is refused, `last` is the newest."""
         for name in ("abc", "abd", "x"):
