@@ -7,6 +7,7 @@ import asyncio
 from graph.report import report_on_state
 from scripts.bootstrap import Application
 from scripts.facts import newest
+from state.errors import Refused
 from state.runs import Run
 from state.status import TERMINAL, Standing
 
@@ -16,8 +17,16 @@ CANCELLED = Standing("cancelled", "by_person")
 
 
 async def cancel_run(application: Application, run: Run, *, by: str) -> Run:
-    """The run as it stands after at most 5 s. Raises Refused for one that has ended."""
+    """The run as it stands after at most 5 s.
+
+    Raises Refused for a run that has ended, and for one that died in the middle of an effect: cancelled now, it would
+    leave the effect half-done; resumed, it finishes it or finds out what became of it.
+    """
     runs = application.services.runs
+    begun = [effect.tool for effect in await application.services.ledger.of(run.run_id) if effect.state == "claimed"]
+    if begun and run.status != "running":
+        short = run.run_id[:8]
+        raise Refused(f"run {short} died while it did {begun[0]}; `devfix resume {short}` settles that, then cancel it")
     run = await runs.request_cancel(run.run_id, by)
     if run.status == "cancelled":
         values = (await newest(application, run)).values
