@@ -75,7 +75,9 @@ async def check_patch_options(repository: Path, *, commit: bool, patch_out: str 
             raise BadRepository(f"--commit needs a first commit to build on, and {repository} has none yet")
     if patch_out is not None:
         await asyncio.to_thread(check_patch_file, Path(patch_out))
-    if not commit and patch_out is None and not os.access(repository, os.W_OK | os.X_OK):
+    if commit or patch_out is not None:
+        return
+    if not await asyncio.to_thread(os.access, repository, os.W_OK | os.X_OK):
         raise BadRepository(
             f"{repository} is read-only, so no patch could be applied there; use --patch-out FILE to get it as a file"
         )

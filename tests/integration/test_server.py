@@ -72,7 +72,7 @@ def commit_all(root: Path) -> None:
         subprocess.run(["git", *arguments], cwd=root, check=True)
 
 
-@pytest.mark.parametrize("way", ["commit", "patch_out"])
+@pytest.mark.parametrize("way", ["files", "commit", "patch_out"])
 async def test_no_step_of_a_run_blocks_the_event_loop(application: Application, tmp_path: Path, way: str) -> None:
     """Every tool of the repair job, and each way to hand the patch over, under the dev server's guard."""
     root = repository(tmp_path)
