@@ -65,6 +65,7 @@ _SIGNATURE = 0.6
 
 def candidates(sources: Mapping[str, Source], suspicions: Sequence[Suspicion], failure: Failure) -> Iterator[Candidate]:
     """Each candidate once; two that mean the same to Python count as one."""
+    functions = {name: each for source in sources.values() for name, each in source.module_functions.items()}
     raw: list[tuple[float, int, Source, Template, ast.AST, Variant]] = []
     for source in sources.values():
         scores = _Scores(source, [each for each in suspicions if each.path == source.path])
@@ -73,7 +74,9 @@ def candidates(sources: Mapping[str, Source], suspicions: Sequence[Suspicion], f
             for template in TEMPLATES if score else ():
                 if isinstance(node, template.nodes):
                     factor = score * score * template.prior * _factor(template.family, failure)
-                    for variant in template.apply(Site(source=source, node=node, failure=failure), node):
+                    for variant in template.apply(
+                        Site(source=source, node=node, failure=failure, functions=functions), node
+                    ):
                         raw.append((-factor * variant.weight, len(raw), source, template, node, variant))
     heapq.heapify(raw)
     seen: set[tuple[str, int, int]] = set()
@@ -265,7 +268,7 @@ def pairs(
                 edits,
                 f"{base.template} and {second.template}",
                 base.likely * second.likely,
-                base.priority * second.priority,
+                second.priority,
                 second.path,
                 second.text,
             )

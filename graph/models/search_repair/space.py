@@ -45,9 +45,11 @@ class Space:
         return iter(self._singles)
 
     def pairs(self, bases: Sequence[tuple[Edit, ...]]) -> Iterator[Candidate]:
-        """Second changes on top of each base, the most promising of all bases first."""
-        streams = [self._on_top_of(base) for base in self.find(set(bases), ())]
-        return heapq.merge(*streams, key=lambda each: -each.priority)
+        """Second changes on top of each base in turn; `bases` come with the most helpful first."""
+        order = {base: place for place, base in enumerate(bases)}
+        found = sorted(self.find(set(bases), ()), key=lambda each: order[each.edits])
+        ranked = [_damped(self._on_top_of(base), 0.85**place) for place, base in enumerate(found)]
+        return (candidate for _, candidate in heapq.merge(*ranked, key=lambda each: -each[0]))
 
     def find(self, keys: Collection[tuple[Edit, ...]], bases: Sequence[tuple[Edit, ...]]) -> list[Candidate]:
         """The candidates with these edits, in the order of the search; what this space does not hold is left out."""
@@ -69,6 +71,10 @@ class Space:
             made = pairs(base, self._sources, self._suspicions, self._failure)
             self._pairs[base.edits] = Lazy(each for each, _ in zip(made, range(_PAIRS_PER_BASE), strict=False))
         return iter(self._pairs[base.edits])
+
+
+def _damped(stream: Iterator[Candidate], factor: float) -> Iterator[tuple[float, Candidate]]:
+    return ((candidate.priority * factor, candidate) for candidate in stream)
 
 
 class Spaces:

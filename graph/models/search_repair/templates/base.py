@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
 from graph.models.search_repair.scopes import Scope, scope_of
-from graph.models.search_repair.source import Change, Source, first_line, last_line
+from graph.models.search_repair.source import Change, Function, Source, first_line, last_line
 
 
 class Variant(NamedTuple):
@@ -37,6 +37,8 @@ class Site:
     source: Source
     node: ast.AST
     failure: Failure
+    functions: Mapping[str, Function] = field(default_factory=dict)
+    """The functions of all files that were read, by name."""
 
     @cached_property
     def scope(self) -> Scope:

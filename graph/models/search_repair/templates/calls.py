@@ -171,7 +171,7 @@ def pass_on_argument(site: Site, node: ast.Call) -> Iterator[Variant]:
     """A parameter with a default that the caller should have passed on."""
     called = node.func
     name = called.id if isinstance(called, ast.Name) else called.attr if isinstance(called, ast.Attribute) else ""
-    function = site.source.module_functions.get(name)
+    function = site.functions.get(name)
     if function is None:
         return
     parameters = [each.arg for each in function.args.args if each.arg not in {"self", "cls"}]
