@@ -71,6 +71,9 @@ class Rules(Protocol):
     def evidence(self, state: AgentState) -> ToolCall | None:
         """A call that DevFix makes before a gated call is put to a person, so that it is decided on evidence."""
 
+    def objection(self, state: AgentState) -> str | None:
+        """Why the evidence speaks against putting gated calls to a person now; None where it does not."""
+
     def observe(self, state: AgentState, name: str, facts: Mapping[str, JsonValue]) -> Observed: ...
 
     def judge(self, state: AgentState) -> Verdict: ...

@@ -11,7 +11,6 @@ from pydantic import BaseModel, JsonValue
 from graph.jobs import Begun, Job, Observed, Verdict
 from state.agent_state import AgentState, RunInput, ToolCall, Tried
 from state.errors import BadRepository
-from state.failures import Failure
 from tools.candidates import evaluate_candidates
 from tools.git import head
 from tools.patch import apply_patch_to_repository, check_patch_options
@@ -130,6 +129,12 @@ class RepairRules:
             return None
         return ToolCall(id=f"evidence-{(state.snapshot or '')[:12]}", name="run_tests", args={}, origin="devfix")
 
+    def objection(self, state: AgentState) -> str | None:
+        evidence = work_of(state).evidence
+        if evidence is None or evidence.outcome == "passed" or evidence.snapshot != state.snapshot:
+            return None
+        return f"The tests do not pass in a fresh copy with this patch ({_counts(evidence)}); the call was not made."
+
     def observe(self, state: AgentState, name: str, facts: Mapping[str, JsonValue]) -> Observed:
         work = work_of(state)
         match name:
@@ -216,9 +221,7 @@ def _observe_tests(state: AgentState, work: RepairWork, facts: Mapping[str, Json
         proven = seen.outcome == "passed" and seen.snapshot != work.base
         completed = [REPRODUCE, FIND, PROVE] if proven else completed
     tried = [Tried(what="ran the tests", outcome=_counts(seen))]
-    refuted = facts.get("fresh") and facts.get("call") != "opening" and seen.outcome != "passed"
-    failure = Failure(kind="tool_failed", detail=f"in a fresh copy: {_counts(seen)}") if refuted else None
-    return Observed(work=work.model_dump(), tried=tried, completed=completed, failure=failure)
+    return Observed(work=work.model_dump(), tried=tried, completed=completed)
 
 
 def _nudge(state: AgentState, work: RepairWork) -> str:

@@ -19,7 +19,7 @@ from graph.update import Update, update
 from state.agent_state import AgentState, Report, ToolCall
 from state.approvals import Approval, Decision, Question
 from state.errors import AlreadyDecided, DevfixError, Fenced, Refused
-from state.failures import Failure
+from state.failures import Failure, FailureKind
 from tools.registry import ToolContext
 from tools.sandbox import choose_sandbox
 
@@ -53,27 +53,31 @@ async def approval(state: AgentState, *, services: Services) -> Update:
     if state.decision == "escalate":
         return await _escalate(state, services)
     calls = [call for call in state.pending_actions if call.gated]
+    rules = services.job(state.job).rules
+    if (objection := rules.objection(state)) is not None:
+        return _unaskable(state, calls, "tool_failed", objection)
     try:
         questions = [await _question(state, call, services) for call in calls]
     except Fenced:
         raise
     except DevfixError as error:
-        return _unaskable(state, calls, error)
-    descriptions = [services.job(state.job).rules.describe(state, call) for call in calls]
+        return _unaskable(state, calls, "effect_refused", str(error))
+    descriptions = [rules.describe(state, call) for call in calls]
     ttl_seconds = services.settings.approval_ttl_seconds
     rows = await _answered(state, questions, services, descriptions, ttl_seconds=ttl_seconds)
     return _after(state, calls, rows)
 
 
-def _unaskable(state: AgentState, calls: Sequence[ToolCall], error: DevfixError) -> Update:
-    """What a call would do can't be fixed, so nobody is asked: the model reads why, and review decides."""
+def _unaskable(state: AgentState, calls: Sequence[ToolCall], kind: FailureKind, why: str) -> Update:
+    """The evidence speaks against the calls, or what they would do can't be fixed: nobody is asked, the model reads
+    why, and review decides."""
     return update(
         pending_actions=[call for call in state.pending_actions if not call.gated],
         messages=[
-            ToolMessage(str(error), tool_call_id=call.id, name=call.name, status="error", id=f"result-{call.id}")
+            ToolMessage(why, tool_call_id=call.id, name=call.name, status="error", id=f"result-{call.id}")
             for call in calls
         ],
-        failures=[Failure(kind="effect_refused", detail=str(error), step=state.step, call_id=calls[0].id)],
+        failures=[Failure(kind=kind, detail=why, step=state.step, call_id=calls[0].id)],
         decision=None,
     )
 

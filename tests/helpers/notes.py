@@ -102,6 +102,9 @@ class NotesRules:
     def evidence(self, state: AgentState) -> ToolCall | None:
         return None
 
+    def objection(self, state: AgentState) -> str | None:
+        return None
+
     def observe(self, state: AgentState, name: str, facts: Mapping[str, JsonValue]) -> Observed:
         work = NotesWork.model_validate(state.work)
         done = []

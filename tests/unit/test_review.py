@@ -42,6 +42,9 @@ class Asked(NotesRules):
         self.wanted: ToolCall | None = None
         self.found: Failure | None = None
 
+    def objection(self, state: AgentState) -> str | None:
+        return None
+
     def evidence(self, state: AgentState) -> ToolCall | None:
         return self.wanted
 

@@ -1,0 +1,113 @@
+"""The repair job with a scripted model, in the real sandbox: nothing is put to a person that the evidence denies."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from state.approvals import Decision
+from state.runs import Run
+from tests.helpers.app import Driver, application_on, calls
+
+RIGHT = ("edit_file", {"path": "sums.py", "old": "a - b", "new": "a + b"})
+WRONG = ("edit_file", {"path": "sums.py", "old": "a - b", "new": "a - b - 1"})
+BACK = ("edit_file", {"path": "sums.py", "old": "a - b - 1", "new": "a - b"})
+APPLY = ("apply_patch_to_repository", {"summary": "add, not subtract"})
+
+
+@pytest.fixture
+async def driver(database_url: str, tmp_path: Path) -> AsyncIterator[Driver]:
+    application = application_on(database_url, tmp_path)
+    yield Driver(application, tmp_path)
+    await application.services.close()
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A function, its test, and a defect."""
+    folder = tmp_path / "a repository's folder"
+    folder.mkdir()
+    (folder / "sums.py").write_text("def add(a, b):\n    return a - b\n")
+    (folder / "test_sums.py").write_text("from sums import add\n\n\ndef test_add():\n    assert add(2, 3) == 5\n")
+    return folder
+
+
+async def repair(driver: Driver, repository: Path, *turns: Any, **given: Any) -> Run:
+    model = driver.script(turns)
+    await driver.agent.ainvoke({"repository": str(repository), "model": model, **given}, driver.config)
+    return await driver.run()
+
+
+async def answer(driver: Driver, kind: str = "approve") -> Run:
+    row = (await driver.services.approvals.of(driver.run_id))[-1]
+    decision = Decision.model_validate({"type": kind})
+    await driver.services.approvals.decide(driver.run_id, row.question.call_id, decision, by="eve")
+    return await driver.go_on()
+
+
+async def test_a_patch_is_proved_in_a_fresh_copy_before_a_person_is_asked(driver: Driver, repository: Path) -> None:
+    """The evidence is of just the files that are applied, and the folder is not touched before."""
+    waiting = await repair(driver, repository, calls(RIGHT), calls(APPLY))
+    assert str(waiting.standing) == "waiting: approval"
+    assert "a - b" in (repository / "sums.py").read_text()
+    state = await driver.state()
+    assert (state["work"]["evidence"]["outcome"], state["work"]["evidence"]["snapshot"]) == (
+        "passed",
+        state["snapshot"],
+    )
+    ended = await answer(driver)
+    assert str(ended.standing) == "completed: done"
+    assert "a + b" in (repository / "sums.py").read_text()
+
+
+async def test_a_patch_that_the_evidence_denies_is_never_put_to_a_person(driver: Driver, repository: Path) -> None:
+    """The model reads why, and may do better."""
+    turns = [calls(WRONG), calls(APPLY), calls(BACK), calls(RIGHT), calls(APPLY)]
+    waiting = await repair(driver, repository, *turns)
+    assert str(waiting.standing) == "waiting: approval"
+    assert len(await driver.services.approvals.of(driver.run_id)) == 1
+    told = [record["content"] for record in (await driver.state())["messages"] if record["type"] == "tool"]
+    assert any("do not pass in a fresh copy" in text for text in told)
+    assert str((await answer(driver)).standing) == "completed: done"
+
+
+async def test_a_file_that_the_user_changed_meanwhile_is_a_conflict(driver: Driver, repository: Path) -> None:
+    """Nothing is written, the conflict is told, and a person decides how to go on."""
+    await repair(driver, repository, calls(RIGHT), calls(APPLY))
+    theirs = "def add(a, b):\n    return sum([a, b])\n"
+    (repository / "sums.py").write_text(theirs)
+    waiting = await answer(driver)
+    assert str(waiting.standing) == "waiting: escalation"
+    assert (repository / "sums.py").read_text() == theirs
+    assert waiting.report is not None
+    assert "sums.py" in str(waiting.report["summary"])
+
+
+async def test_already_green_is_nothing_to_do(driver: Driver, repository: Path) -> None:
+    """On evidence of DevFix's own, before any model is asked."""
+    (repository / "sums.py").write_text("def add(a, b):\n    return a + b\n")
+    ended = await repair(driver, repository, "hm")
+    assert str(ended.standing) == "completed: nothing_to_do"
+    assert [call.kind for call in await driver.services.trace.of(driver.run_id)] == ["tool"]
+
+
+@pytest.mark.parametrize("command", ["no-such-program --at-all", "python -m pytest no_such_folder"])
+async def test_tests_that_cant_be_run_end_with_their_output(driver: Driver, repository: Path, command: str) -> None:
+    """failed: tests_unreachable; nobody asks a model to guess."""
+    ended = await repair(driver, repository, "hm", test_command=command)
+    assert str(ended.standing) == "failed: tests_unreachable"
+    assert ended.report is not None
+    assert "no" in str(ended.report["details"])
+
+
+async def test_test_files_are_read_only_unless_allowed(driver: Driver, repository: Path) -> None:
+    """An agent that bends the tests is told no; with --allow-test-edits it may."""
+    bend = ("edit_file", {"path": "test_sums.py", "old": "== 5", "new": "== -1"})
+    await repair(driver, repository, calls(bend), calls(RIGHT), calls(APPLY))
+    told = [record["content"] for record in (await driver.state())["messages"] if record["type"] == "tool"]
+    assert "read-only" in told[0]
+    assert str((await answer(driver)).standing) == "completed: done"
+    assert "== 5" in (repository / "test_sums.py").read_text()
