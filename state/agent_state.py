@@ -21,14 +21,14 @@ from state.status import Reason, Status
 
 DELTA_SNAPSHOT_EVERY = 2500
 """Updates between two whole copies of a list in the checkpoints. Copies make storage grow with the square of the steps,
-a long way between them makes loading walk further back. `devfix bench storage`, 2 KB a step, stored bytes to raw ones
-and milliseconds to load the newest state (2 busy cores, noise up to 2 times):
+a long way between them makes loading walk further back. `devfix bench storage`, 2 KB a step: stored bytes by raw ones,
+and milliseconds to load the newest state (the least of five, on 2 cores that 7 processes wanted):
 
     every      400 steps     4,000 steps
-    100        4.1 / 27      16 / 200    (LangGraph's default; its own saver stores 5.5 times raw at 400)
-    2,000      2.4 / 40      3.0 / 250
-    2,500      2.4 / 35      2.5 / 200
-    5,000      2.4 / 37      2.0 / 450   (LangGraph makes one at the latest after 5,000 supersteps)
+    100        4.1 / 37      15.9 / 177  (LangGraph's default; its own saver stores 5.5 at 400, 13.6 at 2,000 steps)
+    2,000      2.4 / 65       3.1 / 285
+    2,500      2.4 / 62       2.5 / 148
+    5,000      2.4 / 53       2.0 / 216  (LangGraph makes a copy at the latest after 5,000 supersteps)
 """
 
 
