@@ -1,0 +1,33 @@
+"""Values as the checkpoints keep them: in fewer bytes, and exactly the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from state.codec import DEFLATED, TAG, CompactSerializer, ExactSerializer
+
+LONG = "the quick brown fox " * 200
+
+
+@pytest.mark.parametrize("value", [LONG, [LONG, "\ud800", "\0", 1.5], {"text": LONG, "none": None}])
+def test_long_values_are_stored_in_fewer_bytes_and_come_back_exactly(value: Any) -> None:
+    """Text that no other form keeps included."""
+    tag, stored = CompactSerializer().dumps_typed(value)
+    assert tag == DEFLATED
+    assert len(stored) < len(ExactSerializer().dumps_typed(value)[1]) / 4
+    assert CompactSerializer().loads_typed((tag, stored)) == value
+
+
+@pytest.mark.parametrize("value", ["short", None, b"bytes" * 1000, 7])
+def test_what_gains_nothing_is_stored_as_it_is(value: Any) -> None:
+    """Short values, and bytes."""
+    assert CompactSerializer().dumps_typed(value) == ExactSerializer().dumps_typed(value)
+
+
+def test_what_was_stored_before_can_be_read() -> None:
+    """A run that was begun by an older version goes on."""
+    stored = ExactSerializer().dumps_typed(LONG)
+    assert stored[0] == TAG
+    assert CompactSerializer().loads_typed(stored) == LONG
