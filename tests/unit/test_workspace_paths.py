@@ -44,7 +44,8 @@ def test_test_files_of_many_languages_are_known(path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["src/app.py", "testing_tools.py", "contest.py", "latest.js", "attest/main.go", "protest.rb", "a/Latest.java"]
+    "path",
+    ["src/app.py", "testing_tools.py", "contest.py", "latest.js", "attest/main.go", "protest.rb", "a/Latest.java"],
 )
 def test_source_files_are_not_taken_for_tests(path: str) -> None:
     """A name that only sounds like a test can be edited."""
