@@ -92,7 +92,7 @@ FAULTS = [
     ),
     (
         "the wrong attribute",
-        "class P:\n    def __init__(self, x, y):\n        self.x, self.y = x, y\n    def up(self):\n        return self.x",
+        "class P:\n    def __init__(self, x, y):\n        self.x, self.y = x, y\n    def up(self): return self.x",
         "return self.y",
         (),
     ),
