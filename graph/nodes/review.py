@@ -187,9 +187,10 @@ def _limit_sentence(state: AgentState, limit: Standing) -> str:
 
 def _idle(state: AgentState, nudge: str) -> dict[str, Any]:
     """The model asked for nothing and the evidence says that it is not done: tell it, then ask a person."""
-    said = str(state.messages[-1].get("content") or "")[:2000] if state.messages else ""
-    if state.idle_turns >= IDLE_LIMIT or said.startswith("I found no patch"):
-        return _escalate(state, said or "The model asks for nothing more.")
+    turns = [str(each.get("content") or "") for each in state.messages if each.get("type") == "ai"]
+    said = turns[-1] if turns else ""
+    if state.idle_turns >= IDLE_LIMIT or (state.idle_turns > 1 and turns[-2:] == [said, said]):
+        return _escalate(state, said[:2000] or "The model asks for nothing more.")
     return {
         "decision": "continue",
         "messages": [from_devfix(nudge or _NUDGE, identifier=f"nudge-{state.step}")],
