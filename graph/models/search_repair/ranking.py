@@ -28,7 +28,7 @@ def trust(candidate: Candidate, source: Source) -> float:
     value = candidate.likely / (1.0 + 0.06 * (sum(added.values()) + sum(dropped.values())))
     value *= _logic_dropped(added, dropped)
     value *= _constant_answers(source.tree, changed)
-    value *= 0.3 ** _own_calls_dropped(source.tree, changed)
+    value *= 0.4 ** _own_calls_dropped(source.tree, changed)
     value *= _use_of_names(source.tree, changed)
     value *= 0.2 ** max(0, _idle_operations(changed) - _idle_operations(source.tree))
     return float(value / len(candidate.edits) ** 0.5)
@@ -87,18 +87,16 @@ def _frozen_conditions(tree: ast.AST) -> int:
 
 
 def _own_calls_dropped(before: ast.AST, after: ast.AST) -> int:
-    """Functions of this file that are no longer called: recursion, a helper; they were there for a reason."""
+    """Calls of this file's own functions that are gone: recursion, a helper; they were there for a reason."""
     own = {each.name for each in ast.walk(before) if isinstance(each, Function)}
-    return len(own & _called(before) - _called(after))
+    lost = _called(before) - _called(after)
+    return sum(count for name, count in lost.items() if name in own)
 
 
-def _called(tree: ast.AST) -> set[str]:
+def _called(tree: ast.AST) -> Counter[str]:
     functions = [each.func for each in ast.walk(tree) if isinstance(each, ast.Call)]
-    return {
-        each.id if isinstance(each, ast.Name) else each.attr
-        for each in functions
-        if isinstance(each, ast.Name | ast.Attribute)
-    }
+    named = [each for each in functions if isinstance(each, ast.Name | ast.Attribute)]
+    return Counter(each.id if isinstance(each, ast.Name) else each.attr for each in named)
 
 
 def _idle_operations(tree: ast.AST) -> int:

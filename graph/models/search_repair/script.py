@@ -44,6 +44,8 @@ DOUBTFUL = 0.15
 """In the unit of `ranking.trust`."""
 PAIRS_FROM = 500
 """Candidates; from then on, one batch of three is made of pairs of edits."""
+BASES = 30
+"""Helpful single edits that pairs are built on."""
 RETRY_EVERY = 300
 """Candidates; then those that only ran out of time get a second chance."""
 RETRIED = 6
@@ -247,11 +249,13 @@ class Repair:
                 chosen[candidate.edits] = None
         return list(chosen)
 
-    def _bases(self) -> list[tuple[Edit, ...]]:
-        """Single edits that made some failing tests pass, the most helpful first."""
-        helpful = [(key, each) for key, each in self.verdicts.items() if each.word == "fails" and each.passed > 0]
-        helpful.sort(key=lambda each: -each[1].passed / max(1, each[1].of))
-        return [key for key, _ in helpful[:30]]
+    def _bases(self) -> dict[tuple[Edit, ...], float]:
+        """Single edits that made some failing tests pass, the most helpful first, with how much they helped."""
+        failed = {key: each for key, each in self.verdicts.items() if each.word == "fails" and each.passed}
+        helpful = {key: each.passed / max(1, each.of) for key, each in failed.items()}
+        most = max(helpful.values(), default=1.0)
+        ranked = sorted(helpful.items(), key=lambda each: -each[1])
+        return {key: (share / most) ** 2 for key, share in ranked[:BASES]}
 
     def _pairs(self) -> Iterator[Candidate]:
         return self.space.pairs(self._bases())

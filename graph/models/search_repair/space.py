@@ -9,7 +9,7 @@ from graph.models.search_repair.candidates import Candidate, Edit, Suspicion, ca
 from graph.models.search_repair.source import Source
 from graph.models.search_repair.templates import Failure
 
-_PAIRS_PER_BASE = 150
+_PAIRS_PER_BASE = 500
 
 
 class Lazy:
@@ -44,14 +44,13 @@ class Space:
     def singles(self) -> Iterator[Candidate]:
         return iter(self._singles)
 
-    def pairs(self, bases: Sequence[tuple[Edit, ...]]) -> Iterator[Candidate]:
-        """Second changes on top of each base in turn; `bases` come with the most helpful first."""
-        order = {base: place for place, base in enumerate(bases)}
-        found = sorted(self.find(set(bases), ()), key=lambda each: order[each.edits])
-        ranked = [_damped(self._on_top_of(base), 0.85**place) for place, base in enumerate(found)]
+    def pairs(self, bases: Mapping[tuple[Edit, ...], float]) -> Iterator[Candidate]:
+        """Second changes on top of each base; `bases` says how much each one has helped."""
+        found = self.find(set(bases), {})
+        ranked = [_damped(self._on_top_of(base), bases[base.edits] * 0.97**place) for place, base in enumerate(found)]
         return (candidate for _, candidate in heapq.merge(*ranked, key=lambda each: -each[0]))
 
-    def find(self, keys: Collection[tuple[Edit, ...]], bases: Sequence[tuple[Edit, ...]]) -> list[Candidate]:
+    def find(self, keys: Collection[tuple[Edit, ...]], bases: Mapping[tuple[Edit, ...], float]) -> list[Candidate]:
         """The candidates with these edits, in the order of the search; what this space does not hold is left out."""
         wanted = set(keys)
         found: list[Candidate] = []
