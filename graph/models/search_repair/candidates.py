@@ -46,7 +46,7 @@ class Candidate:
 
 _ERRORS: dict[str, dict[str, float]] = {
     "Timeout": {"loop": 2.0, "insert": 1.6, "comparison": 1.2, "operator": 1.2, "condition": 1.1, "guard": 1.3},
-    "RecursionError": {"guard": 1.8, "argument": 1.5, "slice": 1.4, "offbyone": 1.4, "comparison": 1.2},
+    "RecursionError": {"guard": 1.8, "insert": 1.5, "argument": 1.5, "slice": 1.4, "offbyone": 1.4, "comparison": 1.2},
     "IndexError": {"offbyone": 1.5, "slice": 1.4, "range": 1.5, "index": 1.4, "comparison": 1.4, "guard": 1.6},
     "KeyError": {"lookup": 2.0, "guard": 1.4, "index": 1.4, "name": 1.2},
     "AttributeError": {"guard": 1.8, "attribute": 1.6, "call": 1.3, "name": 1.3, "return": 1.3},

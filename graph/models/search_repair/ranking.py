@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from graph.models.search_repair.candidates import Candidate
-from graph.models.search_repair.source import Function, Source, names_in
+from graph.models.search_repair.source import Function, Source, is_empty_collection, names_in
 
 
 def best_first(plausible: Sequence[Candidate], sources: Mapping[str, Source]) -> list[Candidate]:
@@ -113,7 +113,8 @@ def _is_idle(node: ast.BinOp) -> bool:
 def _use_of_names(before: ast.AST, after: ast.AST) -> float:
     """A parameter or a variable that is no longer used was there for a reason; one that is used at last, too."""
     old, new = _unused(before), _unused(after)
-    return 0.3 ** len(new - old) * 1.3 ** len(old - new)
+    filled = _never_filled(before) - _never_filled(after)
+    return float(0.3 ** len(new - old) * 1.3 ** len(old - new) * 1.6 ** len(filled))
 
 
 def _unused(tree: ast.AST) -> set[tuple[str, str]]:
@@ -126,3 +127,24 @@ def _unused(tree: ast.AST) -> set[tuple[str, str]]:
             given = {each.arg for each in function.args.args}
             found |= {(function.name, name) for name in (stored | given) - read if name not in {"self", "cls", "_"}}
     return found
+
+
+def _never_filled(tree: ast.AST) -> set[str]:
+    """Collections that begin empty, are asked, and that nothing is ever put into: something was forgotten."""
+    begun = set()
+    changed: Counter[str] = Counter()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                changed[name] += 1
+                if is_empty_collection(value):
+                    begun.add(name)
+            case ast.AugAssign(target=ast.Name(id=name)) | ast.Subscript(value=ast.Name(id=name), ctx=ast.Store()):
+                changed[name] += 2
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=name))):
+                changed[name] += 2
+            case ast.Call(args=arguments):
+                changed.update({each.id: 2 for each in arguments if isinstance(each, ast.Name)})
+            case ast.Return(value=ast.Name(id=name)):
+                changed[name] += 2
+    return {name for name in begun if changed[name] == 1}

@@ -157,12 +157,15 @@ class Scope:
 
     @cached_property
     def _kinds(self) -> dict[str, frozenset[str]]:
-        found: dict[str, set[str]] = {}
-        self.__dict__["_kinds"] = {}  # a name's kind must not ask for itself
-        for node in self._own:
-            for name, kind in _evidence(node, self):
-                found.setdefault(name, set()).add(kind)
-        return {name: frozenset(kinds) for name, kinds in found.items()}
+        known: dict[str, frozenset[str]] = {}
+        for _ in range(2):  # what a name is tells what it is compared with
+            self.__dict__["_kinds"] = known  # a name's kind must not ask for itself
+            found: dict[str, set[str]] = {}
+            for node in self._own:
+                for name, kind in _evidence(node, self):
+                    found.setdefault(name, set()).add(kind)
+            known = {name: frozenset(kinds) for name, kinds in found.items()}
+        return known
 
     def _in_comprehension(self, node: ast.AST) -> bool:
         return any(isinstance(each, ast.comprehension) for each in self.source.ancestors(node))
@@ -237,7 +240,7 @@ def _iteration(target: ast.expr, iterated: ast.expr) -> Iterator[tuple[str, str]
 def _shared(left: ast.expr, right: ast.expr, scope: Scope) -> Iterator[tuple[str, str]]:
     """What stands on one side of `+` or `<` is of the other side's kind."""
     for one, other in ((left, right), (right, left)):
-        if isinstance(one, ast.Name) and not isinstance(other, ast.Name):
+        if isinstance(one, ast.Name):
             yield from ((one.id, kind) for kind in scope.kind(other) if kind != BOOL)
 
 

@@ -180,6 +180,14 @@ def last_line(statement: ast.stmt) -> int:
     return statement.end_lineno or statement.lineno
 
 
+def is_empty_collection(node: ast.expr) -> bool:
+    match node:
+        case ast.List(elts=[]) | ast.Dict(keys=[]) | ast.Call(func=ast.Name(id="set" | "list" | "dict"), args=[]):
+            return True
+        case _:
+            return False
+
+
 def names_in(node: ast.AST) -> set[str]:
     return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
 

@@ -73,6 +73,8 @@ class Site:
 
     def replace(self, node: ast.AST, text: str, weight: float = 1.0) -> Variant:
         start, end = self.source.span(node)
+        if isinstance(node, ast.GeneratorExp) and isinstance(self.source.parent(node), ast.Call):
+            text = f"({text})"  # as the only argument, it has the call's own brackets
         return Variant((Change(start, end, text),), weight)
 
     def swap(self, first: ast.AST, second: ast.AST, weight: float = 1.0) -> Variant:

@@ -146,29 +146,40 @@ def _neighbours(site: Site, node: ast.stmt) -> set[str]:
 
 def _usual_steps(site: Site) -> Iterator[tuple[str, float]]:
     """Progress in a loop, collecting, remembering: what loops and searches are made of."""
+    inside = 1.0 if site.source.loop(site.node) is not None else 0.5
     names = site.scope.candidates(site.node)
-    loop = site.source.loop(site.node)
-    inside = 1.0 if loop is not None else 0.5
-    stored = {
-        each.id for each in ast.walk(site.scope.node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)
-    }
-    single = [each for each in names if not site.scope.kinds(each) & {SEQUENCE, SET, MAPPING}]
+    own = [each for each in ast.walk(site.scope.node) if isinstance(each, ast.Name)]
+    stored = {each.id for each in own if isinstance(each.ctx, ast.Store)}
     for name in names:
-        kinds = site.scope.kinds(name)
-        if name in stored and (NUMBER in kinds):
+        if name in stored and NUMBER in site.scope.kinds(name):
             yield from ((f"{name} += 1", 0.7 * inside), (f"{name} -= 1", 0.5 * inside))
-        for other in names if kinds & {SEQUENCE, SET} else ():
-            one = other in single
-            if other != name and SET in kinds:
-                yield f"{name}.add({other})", (0.9 if one else 0.4) * inside
-            if other != name and SEQUENCE in kinds and NUMBER not in kinds:
-                yield f"{name}.append({other})", (0.9 if one or STRING in site.scope.kinds(other) else 0.4)
+        yield from _collecting(site, name, names, inside)
     for name in sorted(stored & set(names)):
         for other in names:
             if other != name and site.scope.fits(other, site.scope.kinds(name)) > 0.5:
-                yield f"{name} = {other}", 0.8 * inside if loop is not None else 0.3
-    if loop is not None:
+                yield f"{name} = {other}", 0.8 if inside == 1.0 else 0.3
+    if inside == 1.0:
         yield from (("break", 0.2), ("continue", 0.2))
+
+
+def _collecting(site: Site, name: str, names: list[str], inside: float) -> Iterator[tuple[str, float]]:
+    """Put something into a collection; one that nothing is ever put into is asking for it."""
+    kinds = site.scope.kinds(name)
+    if not kinds & {SEQUENCE, SET}:
+        return
+    filled = re.search(
+        rf"\b{re.escape(name)}(\.(add|append|update|extend|insert|appendleft)\(| \+=|\[)", site.source.text
+    )
+    inside = inside if filled else 1.0
+    for other in names:
+        if other == name:
+            continue
+        one = not site.scope.kinds(other) & {SEQUENCE, SET, MAPPING} or STRING in site.scope.kinds(other)
+        weight = (0.9 if filled else 1.0) if one else 0.4
+        if SET in kinds:
+            yield f"{name}.add({other})", weight * inside
+        elif NUMBER not in kinds:
+            yield f"{name}.append({other})", weight
 
 
 def _own_statements(site: Site, node: ast.stmt) -> Iterator[tuple[str, float]]:

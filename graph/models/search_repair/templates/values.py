@@ -183,7 +183,8 @@ def adjust_by_variable(site: Site, node: ast.Name) -> Iterator[Variant]:
         site.parent, ast.Call | ast.Subscript | ast.Slice | ast.Compare | ast.Return | ast.Assign
     ):
         return
-    if NUMBER not in site.scope.kinds(node.id):
+    kinds = site.scope.kinds(node.id)
+    if kinds and NUMBER not in kinds:
         return
     for other in site.scope.candidates(node):
         if other != node.id and NUMBER in site.scope.kinds(other):
