@@ -292,3 +292,23 @@ def test_the_answer_says_that_no_tokens_were_used() -> None:
     assert said.usage_metadata == {"input_tokens": 0, "output_tokens": 0, "total_tokens": 0}
     assert said.response_metadata["model_name"] == "search-repair"
     assert len({call["id"] for call in said.tool_calls}) == len(said.tool_calls) > 0
+
+
+def test_interrupted_calls_are_made_again() -> None:
+    """An attempt that was killed in the middle of calls, again and again, loses nothing and gives up nothing."""
+    world = World(AREA, area_is(2, 3))
+    messages: list[BaseMessage] = [HumanMessage("goal")]
+    cut: dict[str, int] = {"evaluate_candidates": 5, "run_tests": 2}
+    while True:
+        said = ask(messages)
+        messages.append(said)
+        if not said.tool_calls:
+            break
+        for call in said.tool_calls:
+            if cut.get(call["name"], 0):
+                cut[call["name"]] -= 1
+                lost = "This call was interrupted; its outcome is unknown. Look before you repeat it."
+                messages.append(ToolMessage(lost, tool_call_id=call["id"], status="error"))
+            else:
+                messages.append(world.answer(dict(call)))
+    assert world.applied

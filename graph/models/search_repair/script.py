@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from graph.models.search_repair.candidates import Candidate, Edit, Suspicion
+from graph.models.search_repair.editing import changed_lines, unique
 from graph.models.search_repair.ranking import best_first, trust
 from graph.models.search_repair.reading import (
     TestReport,
@@ -50,6 +51,8 @@ RETRY_EVERY = 300
 """Candidates; then those that only ran out of time get a second chance."""
 RETRIED = 6
 PATIENCE = 8.0
+TRIES = 3
+"""How often a call is made whose answer can't be read."""
 FILES = 6
 PAGE = 400
 """Lines; an answer of more than 32 KB would be shortened."""
@@ -146,12 +149,14 @@ class Repair:
     # -- looking ---------------------------------------------------------------------------------------------
 
     def _run_tests(self, text: str, *, locate: bool = False) -> Generator[Turn, Reply, TestReport]:
-        reply = yield Turn(text, (Call("run_tests", {"locate": True} if locate else {}),))
-        answer = reply.answers[0]
-        report = read_tests(answer.text)
-        if report is None:
-            return TestReport("unreachable", " ".join(answer.text.split())[:300], (), Failure(), ())
-        return report
+        """Asked for again where the answer can't be read: a call may have been interrupted."""
+        turn = Turn(text, (Call("run_tests", {"locate": True} if locate else {}),))
+        for _ in range(TRIES):
+            reply = yield turn
+            report = read_tests(reply.answers[0].text)
+            if report is not None:
+                return report
+        return TestReport("unreachable", " ".join(reply.answers[0].text.split())[:300], (), Failure(), ())
 
     def _read_suspicious(self) -> Steps:
         paths = list(dict.fromkeys(each.path for each in self.report.suspicions))[:FILES]
@@ -200,9 +205,10 @@ class Repair:
     def _search(self) -> Generator[Turn, Reply, Candidate | None]:
         """The best patch that passes and that nobody refused, or None when there is nothing left to try."""
         in_vain = 0
-        while (batch := self._next_batch()) and in_vain < 3:
+        while (batch := self._next_batch()) and in_vain < TRIES:
             reply = yield self._evaluate(batch)
-            in_vain = 0 if self._take_in(reply.answers[0]) else in_vain + 1
+            answer = reply.answers[0]
+            in_vain = 0 if self._take_in(answer) or _was_interrupted(answer) else in_vain + 1
         ranked = best_first(self._plausible(), self.sources)
         return ranked[0] if ranked else None
 
@@ -305,7 +311,7 @@ class Repair:
     # -- changing --------------------------------------------------------------------------------------------
 
     def _apply(self, winner: Candidate) -> Generator[Turn, Reply, bool]:
-        edits = [_unique(self.sources[each.path].text, each) for each in winner.edits]
+        edits = [unique(self.sources[each.path].text, each) for each in winner.edits]
         several = sum(verdict.word == "plausible" for verdict in self.verdicts.values())
         text = f"{several} of {len(self.verdicts)} candidates pass; I take the most trustworthy ({_in_words(winner)})."
         reply = yield Turn(text, tuple(_edit_call(edit.path, edit.old, edit.new) for edit in edits))
@@ -328,13 +334,13 @@ class Repair:
         return None if refused else f"The patch is applied: {self._summary(winner)}"
 
     def _undo(self, winner: Candidate) -> Steps:
-        edits = [_unique(self.sources[each.path].text, each) for each in winner.edits]
+        edits = [unique(self.sources[each.path].text, each) for each in winner.edits]
         yield Turn("I take the edit back.", _reverse(edits))
 
     def _summary(self, winner: Candidate) -> str:
         places = ", ".join(f"{each.path}:{each.line}" for each in winner.edits)
         first = winner.edits[0]
-        old, new = _changed_lines(first)
+        old, new = changed_lines(first)
         return f"{places}: `{old}` becomes `{new}` ({_in_words(winner)}; found by search)"
 
     def _nothing_found(self) -> str:
@@ -354,6 +360,11 @@ class _Batch(NamedTuple):
     patience: float
 
 
+def _was_interrupted(answer: Answer) -> bool:
+    """The attempt was killed meanwhile; that says nothing about the call."""
+    return not answer.ok and "interrupted" in answer.text[:200]
+
+
 def _read_call(path: str, offset: int, limit: int = PAGE) -> Call:
     return Call("read_file", {"path": path, "offset": offset, "limit": limit})
 
@@ -364,44 +375,6 @@ def _edit_call(path: str, old: str, new: str) -> Call:
 
 def _reverse(edits: Sequence[Edit]) -> tuple[Call, ...]:
     return tuple(_edit_call(each.path, each.new, each.old) for each in reversed(edits))
-
-
-def _unique(text: str, edit: Edit) -> Edit:
-    """The edit with as many neighbouring lines as make its old and its new text occur just once."""
-    lines = text.splitlines(keepends=True)
-    first, last = edit.line - 1, edit.line - 1 + max(1, len(edit.old.splitlines()))
-    before = after = ""
-    for _ in range(len(lines)):
-        old, new = before + edit.old + after, before + edit.new + after
-        changed = text.replace(old, new, 1)
-        if text.count(old) == 1 and changed.count(new) == 1 and old:
-            return Edit(edit.path, first + 1, old, new)
-        if first > 0:
-            first -= 1
-            before = lines[first] + before
-        if last < len(lines):
-            after = after + (lines[last] if after.endswith("\n") else _line_end(lines[last - 1]) + lines[last])
-            last += 1
-    return edit
-
-
-def _line_end(line: str) -> str:
-    return line[len(line.rstrip("\r\n")) :]
-
-
-def _changed_lines(edit: Edit) -> tuple[str, str]:
-    """The lines in which old and new differ, short enough for a sentence."""
-    old, new = edit.old.splitlines(), edit.new.splitlines()
-    while old and new and old[0] == new[0]:
-        old, new = old[1:], new[1:]
-    while old and new and old[-1] == new[-1]:
-        old, new = old[:-1], new[:-1]
-    return _short(old), _short(new)
-
-
-def _short(lines: list[str]) -> str:
-    text = " / ".join(line.strip() for line in lines) or "nothing"
-    return text if len(text) <= 90 else text[:87] + "..."
 
 
 def _in_words(candidate: Candidate) -> str:
