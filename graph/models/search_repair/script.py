@@ -56,6 +56,8 @@ TRIES = 3
 FILES = 6
 PAGE = 400
 """Lines; an answer of more than 32 KB would be shortened."""
+APPLIED = "The patch was "
+"""How the answer of apply_patch_to_repository begins where it was made."""
 
 
 class Call(NamedTuple):
@@ -330,8 +332,9 @@ class Repair:
         call = Call("apply_patch_to_repository", {"summary": self._summary(winner)})
         reply = yield Turn("The tests pass with the edit; a person decides.", (call,))
         answer = reply.answers[0]
-        refused = not answer.ok or "rejected" in answer.text[:200]
-        return None if refused else f"The patch is applied: {self._summary(winner)}"
+        if answer.ok and answer.text.startswith(APPLIED):
+            return f"The patch is applied: {self._summary(winner)}"
+        return None  # rejected, or answered by a person in the tool's place
 
     def _undo(self, winner: Candidate) -> Steps:
         edits = [unique(self.sources[each.path].text, each) for each in winner.edits]

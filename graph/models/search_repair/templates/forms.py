@@ -29,6 +29,19 @@ def _keep_best(site: Site, target: ast.expr, value: ast.expr) -> Iterator[Varian
             yield site.replace(value, step, 0.3)
 
 
+@template(ast.Assign, ast.AugAssign, family="name", prior=0.35)
+def other_target(site: Site, node: ast.Assign | ast.AugAssign) -> Iterator[Variant]:
+    """The result goes to the wrong place: most often it was meant for something that it is made of."""
+    target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+    seen = {site.text(target)}
+    for part in ast.walk(node.value):
+        if isinstance(part, ast.Subscript | ast.Attribute | ast.Name) and site.text(part) not in seen:
+            called = site.source.parent(part)
+            if not (isinstance(called, ast.Call) and called.func is part):
+                seen.add(site.text(part))
+                yield site.replace(target, site.text(part), 0.4 if isinstance(part, ast.Name) else 1.0)
+
+
 @template(ast.Expr, family="call", prior=0.3)
 def update_or_assign(site: Site, node: ast.AST) -> Iterator[Variant]:
     """`group.update(other)` where `group = other` is meant; a method that changes nothing in place."""
@@ -181,6 +194,7 @@ def other_raise(site: Site, node: ast.Raise) -> Iterator[Variant]:
 
 TEMPLATES: tuple[Template, ...] = (
     assign_or_add,
+    other_target,
     update_or_assign,
     in_place_method,
     missing_return,
