@@ -62,8 +62,8 @@ def _take_in(state: AgentState, job: Job) -> tuple[AgentState, list[Tried], list
     answered = set()
     for result in _results(state):
         answered.add(result.call_id)
-        if result.is_error:
-            continue
+        if result.is_error or not result.facts:
+            continue  # without facts it is a person's answer in the call's place: the call was not made
         seen = job.rules.observe(state, result.name, result.facts)
         tried += [each.model_copy(update={"step": state.step}) for each in seen.tried]
         failures += [seen.failure.model_copy(update={"step": state.step})] if seen.failure else []

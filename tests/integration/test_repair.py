@@ -41,9 +41,9 @@ async def repair(driver: Driver, repository: Path, *turns: Any, **given: Any) ->
     return await driver.run()
 
 
-async def answer(driver: Driver, kind: str = "approve") -> Run:
+async def answer(driver: Driver, kind: str = "approve", message: str | None = None) -> Run:
     row = (await driver.services.approvals.of(driver.run_id))[-1]
-    decision = Decision.model_validate({"type": kind})
+    decision = Decision.model_validate({"type": kind, "message": message})
     await driver.services.approvals.decide(driver.run_id, row.question.call_id, decision, by="eve")
     return await driver.go_on()
 
@@ -72,6 +72,17 @@ async def test_a_patch_that_the_evidence_denies_is_never_put_to_a_person(driver:
     told = [record["content"] for record in (await driver.state())["messages"] if record["type"] == "tool"]
     assert any("do not pass in a fresh copy" in text for text in told)
     assert str((await answer(driver)).standing) == "completed: done"
+
+
+async def test_an_answer_in_the_place_of_the_patch_applies_nothing(driver: Driver, repository: Path) -> None:
+    """`respond` is a word to the model: the run is not done, and does not say that it is."""
+    await repair(driver, repository, calls(RIGHT), calls(APPLY), calls(APPLY))
+    asked_again = await answer(driver, "respond", "say more in the summary")
+    assert str(asked_again.standing) == "waiting: approval"
+    assert "a - b" in (repository / "sums.py").read_text()
+    assert await driver.services.ledger.of(driver.run_id) == []
+    assert str((await answer(driver)).standing) == "completed: done"
+    assert "a + b" in (repository / "sums.py").read_text()
 
 
 async def test_a_file_that_the_user_changed_meanwhile_is_a_conflict(driver: Driver, repository: Path) -> None:

@@ -88,7 +88,7 @@ class World:
             self.reject -= 1
             raise PermissionError("anna rejected this call; it was not made. Reason: not like this")
         self.applied.append(self.files[self.path])
-        return "applied"
+        return "The patch was applied to 1 file in /repository."
 
     def answer(self, call: dict[str, Any]) -> ToolMessage:
         try:
@@ -173,6 +173,21 @@ def test_a_rejected_patch_is_taken_back_and_the_next_one_is_proposed() -> None:
     assert len(set(asked)) == 2
     assert len(world.applied) == 1
     assert world.passes(world.applied[0]) == [True]
+
+
+def test_an_answer_in_the_place_of_the_tool_is_no_applied_patch() -> None:
+    """A person wrote a word instead of approving: nothing was applied, so another patch is proposed."""
+    world = World("def last(xs):\n    return xs[len(xs)]\n", lambda found: found["last"]([4, 5, 6]) == 6)
+    proposed: list[str] = []
+
+    def answered_once(summary: str) -> str:
+        proposed.append(summary)
+        return "look at the length" if len(proposed) == 1 else world.apply_patch_to_repository(summary)
+
+    world.answers["apply_patch_to_repository"] = answered_once
+    pursue(world)
+    assert len(set(proposed)) == 2
+    assert len(world.applied) == 1
 
 
 def test_a_patch_that_fails_cold_is_taken_back() -> None:
