@@ -39,6 +39,8 @@ LOOK_PAST = 100
 """Candidates that are still tried after the first that passes: the first is often not the best. One that runs out
 of time counts as LATE_COST, since it takes about as long."""
 LATE_COST = 4
+LOOK_PAST_BATCHES = 5
+"""A call works for 5 s at most; where tests are slow, that is the end of looking past."""
 LOOK_PAST_DOUBTFUL = 300
 """Where the best so far is one that hardly anybody would write."""
 DOUBTFUL = 0.15
@@ -110,6 +112,7 @@ class Repair:
     limit: int = LIMIT
     advice: tuple[str, ...] = ()
     batches: int = 0
+    batches_then: int = 0
     plausible_at: int | None = None
     """What had been spent when the first candidate passed."""
 
@@ -237,6 +240,8 @@ class Repair:
 
     def _looked_enough(self, since: int) -> bool:
         past = self._spent() - since
+        if self.batches - self.batches_then >= LOOK_PAST_BATCHES:
+            return True
         if past < LOOK_PAST or past >= LOOK_PAST_DOUBTFUL:
             return past >= LOOK_PAST
         best = best_first(self._plausible(), self.sources)
@@ -305,7 +310,7 @@ class Repair:
         for index, verdict in verdicts.items():
             self.verdicts[given[index]] = verdict
             if verdict.word == "plausible" and self.plausible_at is None:
-                self.plausible_at = self._spent()
+                self.plausible_at, self.batches_then = self._spent(), self.batches
         if patient:
             self.retried.update(given)
         return bool(verdicts)
