@@ -185,7 +185,8 @@ class PostgresRuns:
                 "UPDATE runs SET epoch = %(epoch)s, holder = %(holder)s, lock_key = %(key)s, "
                 "heartbeat_at = clock_timestamp(), updated_at = clock_timestamp(), cancel_requested_by = NULL, "
                 "status = CASE WHEN status = ANY(%(terminal)s) THEN status ELSE 'running' END, "
-                "reason = CASE WHEN status = ANY(%(terminal)s) THEN reason END WHERE run_id = %(run)s",
+                "reason = CASE WHEN status = ANY(%(terminal)s) THEN reason END, "
+                "report = CASE WHEN status = ANY(%(terminal)s) THEN report END WHERE run_id = %(run)s",
                 {
                     "epoch": epoch,
                     "holder": holder.model_dump_json(),
@@ -389,8 +390,9 @@ class MemoryRuns:
             raise RunBusy(f"run {run_id[:8]} is held by {row.run.holder} (attempt {row.run.epoch})")
         former, before = row.run.holder, row.run.standing
         standing = before if before.status in TERMINAL else Standing("running")
+        report = row.run.report if before.status in TERMINAL else None
         self._change(run_id, epoch=row.run.epoch + 1, holder=holder, status=standing.status, reason=standing.reason)
-        self._change(run_id, cancel_requested_by=None)
+        self._change(run_id, cancel_requested_by=None, report=report)
         row.alive = True
         row.attempts[row.run.epoch] = Former(holder, ended=False)
         return Claim(row.run.epoch, row.run.step, former, before)

@@ -69,6 +69,18 @@ class RunsContract:
         assert (await runs.attempt("a", 1)).ended
         assert (await runs.claim("a", HOLDER)).former is None
 
+    async def test_a_report_belongs_to_the_attempt_that_it_is_of(
+        self, runs: Runs, lose: Callable[[str], Awaitable[None]]
+    ) -> None:
+        """A run that goes on, or whose process died, is not described by what an earlier attempt left behind."""
+        await runs.register("a")
+        claim = await runs.claim("a", HOLDER)
+        await runs.settle("a", claim.epoch, Standing("waiting", "approval"), {"summary": "asks"})
+        await runs.claim("a", HOLDER)
+        assert (await runs.get("a")).report is None
+        await lose("a")
+        assert (await runs.get("a")).report is None
+
     async def test_an_overtaken_attempt_settles_nothing(
         self, runs: Runs, lose: Callable[[str], Awaitable[None]]
     ) -> None:
