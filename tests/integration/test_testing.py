@@ -262,6 +262,17 @@ async def test_an_endless_test_is_located(run: Run) -> None:
     assert "suspicious count.py:3" in result.content
 
 
+@pytest.mark.parametrize("place", ["test_a.py", "test_z.py"])
+async def test_a_test_that_ends_its_process_is_one_failure(run: Run, place: str) -> None:
+    """Whether it is the first or the last: the others have their results, and all are counted."""
+    files = {"leave.py": "import os\n\n\ndef leave():\n    os._exit(3)\n"}
+    files[place] = "from leave import leave\n\n\ndef test_leave():\n    leave()\n"
+    result = await run({**PACKAGE, **files}, locate=True)
+    assert result.facts["outcome"] == "failed", result.content
+    assert result.content.startswith("failed: 2 passed, 2 failed, 0 errors, 1 skipped of 5 tests")
+    assert "Crash" in result.content
+
+
 async def test_commands_that_are_not_pytest_are_judged_by_their_end(run: Run) -> None:
     """unittest and scripts: exit code and output count."""
     files = {

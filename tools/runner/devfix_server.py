@@ -46,6 +46,8 @@ FIRST_TESTS = 10
 """How many of the failing tests a candidate runs before all the others."""
 
 _EARLY = 77
+_NO_TESTS = 5
+"""How pytest ends where all tests were left out."""
 _HANGING_TESTS = 3
 _LATER_HANGS = 0.5
 
@@ -188,6 +190,10 @@ class Server:
                 self.collecting = 2 * (time.monotonic() - began) + 2
             if summary.status is None and summary.running is not None:
                 _died(summary)
+            if before:
+                summary.collected = before + (summary.collected or 0)
+                if summary.status == _NO_TESTS:
+                    summary.status = 1  # the test that cost the former process was the last one
             if summary.status is not None or len(summary.tests) == before:
                 return summary
             hanging += 1
