@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -92,7 +93,7 @@ class RepairRules:
     """The repair job's decisions."""
 
     async def begin(self, given: RunInput, *, snapshots: Snapshots, settings: Settings) -> Begun:
-        repository = existing_folder(given.repository)
+        repository = await asyncio.to_thread(existing_folder, given.repository)
         await check_patch_options(repository, commit=given.commit, patch_out=given.patch_out)
         base = await snapshots.take(repository)
         work = RepairWork(
