@@ -11,6 +11,7 @@ from langgraph.runtime import RunControl
 
 from state.errors import DevfixError
 from state.runs import Claim, Runs
+from tools.warm import Warm
 
 _log = logging.getLogger(__name__)
 
@@ -36,6 +37,8 @@ class Attempt:
         self.overtaken = False
         self.unknown: list[str] = []
         """Effects of a dead attempt whose outcome nobody knows."""
+        self.warm = Warm()
+        """Processes that stay up between two calls; they end with the attempt."""
         self._runs = runs
         self._saved = saved
         self._heartbeat_seconds = heartbeat_seconds

@@ -141,6 +141,7 @@ class DurableGraph(CompiledStateGraph):  # type: ignore[type-arg]
     async def _settle(self, attempt: Attempt, config: RunnableConfig, error: BaseException | None) -> None:
         services, run_id = self.services, attempt.run_id
         services.attempts.pop(run_id, None)
+        await attempt.warm.aclose()
         services.saved.pop((run_id, attempt.epoch), None)
         if isinstance(error, Fenced) or attempt.overtaken:
             return

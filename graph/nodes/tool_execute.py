@@ -73,6 +73,7 @@ async def _context(task: Task, services: Services, workspace: Workspace) -> Tool
         artifacts=services.artifacts,
         snapshots=services.snapshots,
         settings=services.settings,
+        warm=services.attempt(task.run_id).warm,
     )
 
 
