@@ -30,6 +30,8 @@ class Workspaces:
         """The attempt's workspace with just this content; a folder that holds it already is used as it is."""
         root = self.folder(run_id, epoch)
         async with self._locks[root]:
+            if not await asyncio.to_thread(root.is_dir):
+                self._content.pop(root, None)  # somebody removed it: it is made anew from its snapshot
             await asyncio.to_thread(root.mkdir, parents=True, exist_ok=True, mode=0o700)
             if snapshot is not None and self._content.get(root) != snapshot:
                 self._content.pop(root, None)

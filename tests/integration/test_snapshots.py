@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import socket
 import stat
 import subprocess
@@ -19,6 +20,7 @@ from state.errors import ArtifactMissing, NotInSnapshot, SnapshotFailed
 from state.folders import Beneath
 from state.postgres import user_namespace
 from state.snapshots import Change, Entry, SnapshotCache, Snapshots
+from tools.workspaces import Workspaces
 
 Contents = dict[bytes, tuple[object, ...]]
 
@@ -441,3 +443,17 @@ async def test_any_tree_comes_back_over_any_other(
     await snapshots.restore(two, folder / "first", cache=cache)
     assert contents(folder / "first") == contents(folder / "second")
     assert await snapshots.take(folder / "first", cache=cache) == two
+
+
+async def test_a_workspace_that_somebody_removed_is_made_anew(tmp_path: Path) -> None:
+    """In mid-run: the next call finds the files of its snapshot, not an empty folder."""
+    snapshots = Snapshots(artifacts=MemoryArtifacts())
+    (tmp_path / "repository").mkdir()
+    (tmp_path / "repository" / "code.py").write_text("x = 1\n")
+    digest = await snapshots.take(tmp_path / "repository")
+    workspaces = Workspaces(home=tmp_path / "home", snapshots=snapshots)
+    first = await workspaces.at("run", 1, repository="", snapshot=digest)
+    shutil.rmtree(tmp_path / "home")
+    again = await workspaces.at("run", 1, repository="", snapshot=digest)
+    assert again.root == first.root
+    assert again.read("code.py") == b"x = 1\n"
