@@ -30,6 +30,13 @@ _SENTENCES: Final[dict[str, str]] = {
     "by_person": "A person cancelled the run.",
 }
 
+RAISED_BY: Final[dict[str, str]] = {
+    "budget": "--budget-usd",
+    "step_limit": "--step-limit",
+    "deadline": "--deadline-seconds",
+}
+"""The option that lifts a limit; without it a run would end there again."""
+
 
 def sentence(standing: Standing) -> str:
     return _SENTENCES.get(standing.reason or "", "The run is under way.")
@@ -48,8 +55,8 @@ def commands(run_id: str, standing: Standing) -> list[str]:
                 f"devfix approve {short}",
                 f"devfix approve {short} --reject 'why'",
             ]
-        case "failed", "budget":
-            return [f"devfix resume {short} --budget-usd N", *look]
+        case "failed", ("budget" | "step_limit" | "deadline") as reason:
+            return [f"devfix resume {short} {RAISED_BY[reason]} N", *look]
         case (("queued" | "failed" | "cancelled"), _):
             return [f"devfix resume {short}", *look]
     return look

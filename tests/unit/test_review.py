@@ -225,7 +225,8 @@ async def test_a_limit_stops_before_the_next_call(services: Services, fields: di
         written = await review(state(**fields, **more), services=services)
         assert (written["decision"], written["status"], written["reason"]) == ("stop", "failed", reason)
         assert written["pending_actions"] == []
-        assert written["report"]["next"][0].startswith("devfix resume run-1")
+        option = {"budget": "--budget-usd", "step_limit": "--step-limit", "deadline": "--deadline-seconds"}[reason]
+        assert written["report"]["next"][0] == f"devfix resume run-1 {option} N"
 
 
 async def test_below_its_limits_a_run_goes_on(services: Services) -> None:
