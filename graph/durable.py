@@ -26,8 +26,8 @@ from graph.report import report_on_error, report_on_state
 from graph.services import Services
 from state.agent_state import Report, RunInput
 from state.checkpointer import EPOCH_KEY
-from state.errors import AlreadyDecided, DevfixError, Fenced, InvalidState, Refused
-from state.holder import Holder, is_gone, this_process
+from state.errors import AlreadyDecided, DatabaseUnavailable, DevfixError, Fenced, InvalidState, Refused
+from state.holder import is_gone, this_process
 from state.status import TERMINAL, Standing, standing_of
 
 RESUME_KEY = "devfix_resume"
@@ -118,7 +118,9 @@ class DurableGraph(CompiledStateGraph):  # type: ignore[type-arg]
         error: BaseException | None = None
         try:
             if claim.former is not None:
-                await self._take_over(attempt, claim.former, config)
+                await self._take_over(attempt, config)
+            if claim.former is None or is_gone(claim.former):
+                await services.workspaces.discard_former(run_id, claim.epoch)
             yield attempt, cast("RunnableConfig", claimed)
         except BaseException as raised:
             error = raised
@@ -128,15 +130,13 @@ class DurableGraph(CompiledStateGraph):  # type: ignore[type-arg]
             beating.cancel()
             await _shielded(self._settle(attempt, config, error))
 
-    async def _take_over(self, attempt: Attempt, former: Holder, config: RunnableConfig) -> None:
-        """After a crash: compare the ledger with the checkpoint, and clear away what the dead process worked in."""
+    async def _take_over(self, attempt: Attempt, config: RunnableConfig) -> None:
+        """After a crash: compare the ledger with the checkpoint."""
         snapshot = await self.aget_state(_plain(config))
         pending = snapshot.values.get("pending_actions") or ()
         open_calls = {str(call["id"]) for call in pending if isinstance(call, Mapping)}
         orphans = await self.services.execution.settle_orphans(attempt.run_id, open_calls, epoch=attempt.epoch)
         attempt.unknown = [f"find out what became of {each.tool} ({each.call_id})" for each in orphans]
-        if is_gone(former):
-            await self.services.workspaces.discard_former(attempt.run_id, attempt.epoch)
 
     async def _settle(self, attempt: Attempt, config: RunnableConfig, error: BaseException | None) -> None:
         services, run_id = self.services, attempt.run_id
@@ -151,8 +151,8 @@ class DurableGraph(CompiledStateGraph):  # type: ignore[type-arg]
                     await finish(run_id, attempt.epoch)
             standing, report = await self._outcome(attempt, config, error)
             report = report.model_copy(update={"left": [*report.left, *attempt.unknown]})
-            await services.runs.settle(run_id, attempt.epoch, standing, report.model_dump())
-            await services.workspaces.leave(run_id, attempt.epoch, ended=standing.status in TERMINAL)
+            if await services.runs.settle(run_id, attempt.epoch, standing, report.model_dump()):
+                await services.workspaces.leave(run_id, attempt.epoch, ended=standing.status in TERMINAL)
         except DevfixError as trouble:
             _log.warning("run %s could not be settled: %s; it reads as crashed and can be resumed", run_id, trouble)
 
@@ -166,13 +166,17 @@ class DurableGraph(CompiledStateGraph):  # type: ignore[type-arg]
         return standing, report_on_state(attempt.run_id, standing, snapshot.values if snapshot else {})
 
 
+_PUT_DOWN = (GraphDrained, asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, DatabaseUnavailable)
+"""What ends an attempt and leaves the run to whoever goes on with it; nothing of it is the run's own failure."""
+
+
 def _standing_after(error: BaseException | None, attempt: Attempt, snapshot: StateSnapshot | None) -> Standing:
     """How an attempt ended. Only a recorded cancel, or the dev server's own word for one, counts as cancelled."""
     if attempt.cancelled_by or _is_users_cancel(error):
         return Standing("cancelled", "by_person")
     if error is None:
         return _standing_of(snapshot)
-    if isinstance(error, (GraphDrained, asyncio.CancelledError, GeneratorExit, KeyboardInterrupt)):
+    if isinstance(error, _PUT_DOWN):
         return Standing("queued", "released")
     if isinstance(error, InvalidState):
         return Standing("failed", "invalid_state")

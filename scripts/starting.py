@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 
 from graph.durable import new_run_id
-from graph.jobs.repair import GOAL, REPAIR, existing_folder
+from graph.jobs.repair import GOAL, REPAIR, check_command, existing_folder
 from graph.report import report_on_state
 from scripts.bootstrap import Application
 from state.agent_state import RunInput
@@ -49,6 +49,8 @@ async def check_input(application: Application, given: RunInput) -> None:
     for name in given.env:
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
             raise Refused(f"--env {name}: give the variable's name alone; its value comes from the environment")
+    if given.test_command is not None:
+        check_command(given.test_command)
     await check_patch_options(repository, commit=given.commit, patch_out=given.patch_out)
     home = application.settings.home
     await asyncio.to_thread(find_interpreter, repository, python=given.python, cache=home / "interpreters")

@@ -25,7 +25,7 @@ def home() -> Path:
 class Settings(BaseSettings):
     """One process's settings, read once at the composition root and handed down."""
 
-    model_config = SettingsConfigDict(env_prefix="DEVFIX_", extra="ignore")
+    model_config = SettingsConfigDict(env_prefix="DEVFIX_", extra="forbid")
 
     home: Path = Field(default_factory=home)
     """Database, workspaces and logs live below it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -11,7 +12,7 @@ from pydantic import BaseModel, JsonValue
 
 from graph.jobs import Begun, Job, Observed, Verdict
 from state.agent_state import AgentState, RunInput, ToolCall, Tried
-from state.errors import BadRepository
+from state.errors import BadRepository, Refused
 from tools.candidates import evaluate_candidates
 from tools.git import head
 from tools.patch import apply_patch_to_repository, check_patch_options
@@ -95,6 +96,7 @@ class RepairRules:
     async def begin(self, given: RunInput, *, snapshots: Snapshots, settings: Settings) -> Begun:
         repository = await asyncio.to_thread(existing_folder, given.repository)
         await check_patch_options(repository, commit=given.commit, patch_out=given.patch_out)
+        check_command(given.test_command or DEFAULT_TEST_COMMAND)
         base = await snapshots.take(repository)
         work = RepairWork(
             repository=str(repository),
@@ -200,6 +202,16 @@ def existing_folder(path: str) -> Path:
     return folder.resolve()
 
 
+def check_command(command: str) -> None:
+    """Raises Refused for a test command that no shell can read."""
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise Refused(f"the test command {command!r} can't be read: {error}") from None
+    if not words:
+        raise Refused("the test command is empty; leave it out, or name the command that runs the tests")
+
+
 def work_of(state: AgentState) -> RepairWork:
     return RepairWork.model_validate(state.work)
 
@@ -214,7 +226,7 @@ def _observe_tests(state: AgentState, work: RepairWork, facts: Mapping[str, Json
         text=str(facts.get("text") or "")[-4000:],
     )
     work.failing = seen.failing
-    completed = [REPRODUCE]
+    completed = [REPRODUCE] if seen.outcome in {"passed", "failed", "timeout"} else []
     if facts.get("call") == "opening":
         work.opening = seen
     if facts.get("fresh"):

@@ -9,6 +9,7 @@ from langchain_core.messages import HumanMessage
 
 from graph.jobs import Job, dressed, plan_done
 from graph.policy import rule
+from graph.progress import circle
 from graph.prompts import DEVFIX, from_devfix
 from graph.report import commands, sentence
 from graph.services import Services
@@ -41,6 +42,8 @@ async def review(state: AgentState, *, services: Services) -> Update:
     state, tried, found = _take_in(state, job)
     seconds = state.active_seconds + services.attempt(state.run_id).lap()
     state = state.model_copy(update={"active_seconds": seconds})
+    if found_circle := _circle(state):
+        found = [*found, found_circle]
     fresh = [*state.failures[state.handled :], *found]
     ruling = _judge(state, job, fresh)
     return update(
@@ -70,6 +73,14 @@ def _take_in(state: AgentState, job: Job) -> tuple[AgentState, list[Tried], list
         state = state.model_copy(update={"work": seen.work, "completed": plan_done(state, seen.completed)})
     pending = [call for call in state.pending_actions if call.id not in answered]
     return state.model_copy(update={"pending_actions": pending}), tried, failures
+
+
+def _circle(state: AgentState) -> Failure | None:
+    """The run goes round in circles; told once a circle, when its last call has its result."""
+    if state.pending_actions or (period := circle(state.messages)) is None:
+        return None
+    detail = "The same call" if period == 1 else f"The same {period} turns"
+    return Failure(kind="no_progress", detail=f"{detail} gave the same results three times over.", step=state.step)
 
 
 def _results(state: AgentState) -> Iterator[Result]:
@@ -141,6 +152,8 @@ def _in_a_row(state: AgentState, failure: Failure) -> int:
     Answers that can't be used count together, whatever is wrong with each, and trouble of another kind with the model
     between them does not begin the count anew; else two kinds that take turns would go on for ever.
     """
+    if failure.kind == "no_progress":  # a circle takes many turns, so it counts over the whole run
+        return 1 + sum(former.kind == failure.kind and former.step != failure.step for former in state.failures)
     row, at = 1, failure.step
     for former in reversed(state.failures):
         if former.step == at:
@@ -187,15 +200,18 @@ def _limit_sentence(state: AgentState, limit: Standing) -> str:
 
 def _idle(state: AgentState, nudge: str) -> dict[str, Any]:
     """The model asked for nothing and the evidence says that it is not done: tell it, then ask a person."""
-    turns = [str(each.get("content") or "") for each in state.messages if each.get("type") == "ai"]
-    said = turns[-1] if turns else ""
-    if state.idle_turns >= IDLE_LIMIT or (state.idle_turns > 1 and turns[-2:] == [said, said]):
+    said, *before = [str(each.get("content") or "") for each in reversed(state.messages) if _asks_nothing(each)] or [""]
+    if state.idle_turns >= IDLE_LIMIT or said in before:
         return _escalate(state, said[:2000] or "The model asks for nothing more.")
     return {
         "decision": "continue",
         "messages": [from_devfix(nudge or _NUDGE, identifier=f"nudge-{state.step}")],
         "pending_actions": [],
     }
+
+
+def _asks_nothing(record: Mapping[str, Any]) -> bool:
+    return record.get("type") == "ai" and not record.get("tool_calls")
 
 
 def _escalate(state: AgentState, why: str) -> dict[str, Any]:

@@ -36,11 +36,18 @@ async def tool_execute(task: Task, *, services: Services) -> Update:
     epoch = services.attempt(task.run_id).epoch
     async with _workspace(task, services, epoch) as workspace:
         context = await _context(task, services, workspace)
-        performed = await services.execution.perform(tool, task.call.args, context, epoch=epoch)
+        performed = _counted(await services.execution.perform(tool, task.call.args, context, epoch=epoch))
         changed = await _snapshot(task, tool, services, workspace)
     performed = await _slim(performed, services)
     await services.trace.record(_call(task, performed, epoch, started, services.now()))
     return _written(task, performed, {"snapshot": changed} if changed else {})
+
+
+def _counted(performed: Performed) -> Performed:
+    """An error that the tool itself tells is a failure like one that it raises: the model reads it, and it counts."""
+    return (
+        performed._replace(failure="tool_failed") if performed.result.is_error and not performed.failure else performed
+    )
 
 
 @asynccontextmanager

@@ -51,7 +51,7 @@ async def count(name: str, *, context: ToolContext) -> str:
 
 
 @tool(kind="read")
-async def fetch(kilobytes: int, *, context: ToolContext) -> ToolResult:
+async def fetch(kilobytes: int, turn: int = 0, *, context: ToolContext) -> ToolResult:
     """Fetch something large, always the same."""
     return ToolResult(content="0123456789abcdef" * 64 * kilobytes, facts={"raw": "fedcba9876543210" * 64 * kilobytes})
 

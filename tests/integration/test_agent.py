@@ -214,7 +214,7 @@ async def test_b30_a_failing_sibling_loses_nothing(driver: Driver) -> None:
 
 async def test_b63_large_outputs_are_stored_once_and_referenced(driver: Driver) -> None:
     """A 1 MB result read ten times: the checkpoints stay small, and the whole output can be had by its hash."""
-    await driver.start([*[calls(("fetch", {"kilobytes": 1024}))] * 10, calls(POST_ADA)])
+    await driver.start([*[calls(("fetch", {"kilobytes": 1024, "turn": turn})) for turn in range(10)], calls(POST_ADA)])
     results = [record for record in (await driver.state())["messages"] if record["type"] == "tool"]
     assert len(results) == 10
     digest = results[0]["artifact"]["content_artifact"]
@@ -366,3 +366,13 @@ async def test_a_models_answer_that_was_recorded_is_not_asked_for_again(driver: 
         await connection.execute("UPDATE runs SET heartbeat_at = now() - interval '1 hour'")
     assert str((await driver.go_on()).standing) == "waiting: approval"
     assert len([call for call in await trace.of(driver.run_id) if call.kind == "model"]) == 1
+
+
+async def test_b38_a_run_that_goes_round_in_circles_asks_a_person(driver: Driver) -> None:
+    """The same call three times over: one re-plan, then an escalation with what was tried, not the step limit."""
+    waiting = await driver.start([calls(("look", {"what": "the wall"}))] * 30)
+    assert str(waiting.standing) == "waiting: escalation"
+    assert waiting.report is not None
+    assert "three times over" in str(waiting.report["summary"])
+    asked_for = [call for call in await driver.services.trace.of(driver.run_id) if call.kind == "model"]
+    assert len(asked_for) == 6
