@@ -16,7 +16,7 @@ from psycopg.pq import PipelineStatus
 from psycopg.rows import DictRow, dict_row
 from psycopg.sql import Composed
 
-from state.errors import DatabaseUnavailable
+from state.errors import DatabaseUnavailable, DatabaseUnwritable
 from state.postgres import OLDEST_MAJOR
 
 CONNECT_SECONDS = 10
@@ -167,10 +167,10 @@ def one_line(error: psycopg.Error) -> str:
     return error.diag.message_primary or (str(error).splitlines() or [type(error).__name__])[0]
 
 
-def unwritable(error: psycopg.Error) -> DatabaseUnavailable:
+def unwritable(error: psycopg.Error) -> DatabaseUnwritable:
     """One sentence on a database that answers and keeps nothing."""
     why = "its disk is full" if isinstance(error, psycopg.errors.DiskFull) else "it is read-only (a standby?)"
-    return DatabaseUnavailable(f"The database can't be written: {why}; what was saved before is kept.")
+    return DatabaseUnwritable(f"The database can't be written: {why}; what was saved before is kept.")
 
 
 def _well_formed(url: str) -> bool:

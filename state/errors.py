@@ -13,6 +13,7 @@
     ├── InvalidState              a value of the state does not fit its field; names the field
     ├── Unserializable            a value would not come back as it was; names the field
     ├── DatabaseUnavailable
+    │   └── DatabaseUnwritable    it answers and keeps nothing: a full disk, a standby; waiting does not help
     ├── ArtifactsUnavailable      the artifact store outside the database can't be reached
     ├── SnapshotFailed            a folder can't be read for a snapshot, or can't be made to hold one
     ├── ArtifactMissing           bytes that a checkpoint refers to are gone
@@ -94,6 +95,10 @@ class ArtifactsUnavailable(DevfixError):
 
 class SnapshotFailed(DevfixError):
     """A folder can't be read for a snapshot, or can't be made to hold one."""
+
+
+class DatabaseUnwritable(DatabaseUnavailable):
+    """PostgreSQL answers, and keeps nothing."""
 
 
 class ArtifactMissing(DevfixError):

@@ -10,7 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import psycopg
 
-from state.errors import DatabaseUnavailable
+from state.errors import DatabaseUnavailable, DatabaseUnwritable
 
 Result = TypeVar("Result")
 Arguments = ParamSpec("Arguments")
@@ -57,7 +57,9 @@ def patient(
 
 
 def _is_lost(error: BaseException) -> bool:
-    """Told apart from an operational error of the statement itself, such as a full disk (class 53)."""
+    """Told apart from an error of the statement itself, and from a server that keeps nothing (a full disk)."""
+    if isinstance(error, DatabaseUnwritable):
+        return False
     state = getattr(error, "sqlstate", None)
     return state is None or state.startswith(("08", "57P"))
 
