@@ -9,7 +9,7 @@ import typer
 Run = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, any unambiguous beginning of it, or `last`.")]
 Json = Annotated[bool, typer.Option("--json", help="Facts as one JSON value on stdout; all else on stderr.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Approve gated calls without asking; never an escalation.")]
-By = Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who you are, for the record; without it, your user name.")]
+By = Annotated[str | None, typer.Option("--by", metavar="NAME", help="Your name; without it, your user name.")]
 BudgetUsd = Annotated[float | None, typer.Option("--budget-usd", min=0, help="Stop when the run has cost this much.")]
 StepLimit = Annotated[int | None, typer.Option("--step-limit", min=1, help="Stop at this step.")]
 Deadline = Annotated[
