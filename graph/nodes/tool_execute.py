@@ -118,8 +118,9 @@ def _written(task: Task, performed: Performed, more: dict[str, str]) -> Update:
 def _message(task: Task, result: ToolResult) -> BaseMessage:
     call = task.call
     facts = {**result.facts, "snapshot": task.snapshot, "call": call.id, "fresh": call.origin == "devfix"}
-    identifier = f"result-{call.id}"
     if call.origin == "devfix":
+        # DevFix may make the same call again at a later step (the same files proved anew): that is another result.
+        identifier = f"result-{call.id}-{task.step}"
         text = f"DevFix ran {call.name} itself, in a fresh copy:\n{result.content}"
         return from_devfix(text, identifier=identifier, name=call.name, facts=facts, is_error=result.is_error)
     return ToolMessage(
@@ -128,7 +129,7 @@ def _message(task: Task, result: ToolResult) -> BaseMessage:
         name=call.name,
         status="error" if result.is_error else "success",
         artifact=facts,
-        id=identifier,
+        id=f"result-{call.id}",
     )
 
 

@@ -122,3 +122,24 @@ async def test_test_files_are_read_only_unless_allowed(driver: Driver, repositor
     assert "read-only" in told[0]
     assert str((await answer(driver)).standing) == "completed: done"
     assert "== 5" in (repository / "test_sums.py").read_text()
+
+
+async def test_the_same_files_are_proved_anew_when_they_come_back(driver: Driver, repository: Path) -> None:
+    """Wrong, back, another wrong one, and the first wrong one again: each turn goes on, none waits for a result that
+    is there already."""
+    other = ("edit_file", {"path": "sums.py", "old": "a - b", "new": "b - a"})
+    undo = ("edit_file", {"path": "sums.py", "old": "b - a", "new": "a - b"})
+    turns = [calls(each) for each in (WRONG, APPLY, BACK, other, APPLY, undo, WRONG, APPLY, BACK, RIGHT, APPLY)]
+    waiting = await repair(driver, repository, *turns, step_limit=100)
+    assert str(waiting.standing) == "waiting: approval"
+
+
+async def test_a_run_whose_tests_could_not_be_run_is_resumed_with_a_new_look(driver: Driver, repository: Path) -> None:
+    """The opening is made again, and what came of it counts."""
+    ended = await repair(driver, repository, calls(RIGHT), calls(APPLY), test_command="no-such-program", step_limit=100)
+    assert str(ended.standing) == "failed: tests_unreachable"
+    rules = driver.services.job("repair").rules
+    work = {**rules.again((await driver.state())["work"]), "test_command": "python -m pytest"}
+    again = {"work": work, "status": "running", "reason": None, "report": None, "decision": "continue"}
+    await driver.agent.aupdate_state(driver.config, again, as_node="review")
+    assert str((await driver.go_on()).standing) == "waiting: approval"
