@@ -106,6 +106,7 @@ class FencedSaver(AsyncPostgresSaver):
         rows = [self._blob_row(thread, namespace, name, new_versions[name], value) for name, value in blobs.items()]
         writes = self._write_rows(thread, namespace, parent or "", held)
         saved_metadata = Jsonb(get_serializable_checkpoint_metadata(config, metadata))
+        nodes = self._nodes(thread, parent, checkpoint) if namespace == "" else []
 
         async def save(cursor: AsyncCursor[DictRow]) -> None:
             if writes:
@@ -116,7 +117,7 @@ class FencedSaver(AsyncPostgresSaver):
             await cursor.execute(self.UPSERT_CHECKPOINTS_SQL, row)
             if epoch is not None and namespace == "":
                 inside = EPOCH_KEY in where
-                facts = _step_facts(checkpoint, metadata, self._nodes(thread, parent, checkpoint), inside=inside)
+                facts = _step_facts(checkpoint, metadata, nodes, inside=inside)
                 await cursor.execute(_RECORD_STEP, (thread, epoch, checkpoint["id"], parent, *facts))
             elif epoch is not None:
                 await cursor.execute("SELECT hold_run(%s, %s)", (thread, epoch))

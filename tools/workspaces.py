@@ -46,10 +46,6 @@ class Workspaces:
             self._content[workspace.root] = digest
         return digest
 
-    def spoil(self, workspace: Workspace) -> None:
-        """A write failed half-way: the folder is made anew from its snapshot before it is used again."""
-        self._content.pop(workspace.root, None)
-
     @asynccontextmanager
     async def fresh(self, run_id: str, epoch: int, *, repository: str, snapshot: str) -> AsyncIterator[Workspace]:
         """A new folder with this content, for evidence that owes nothing to what was run before."""
