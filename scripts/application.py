@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from scripts.bootstrap import Application, build
-from scripts.registers import read_settings
+from state.settings import Settings
 
 
 @asynccontextmanager
-async def application(label: str = "command line") -> AsyncIterator[Application]:
+async def application(settings: Settings | None = None) -> AsyncIterator[Application]:
     """Opens nothing by itself. Raises Refused for settings that do not fit."""
-    made = build(read_settings(), label=label)
+    made = build(settings, label="command line")
     try:
         yield made
     finally:

@@ -17,7 +17,7 @@ from state.checkpointer import FencedSaver
 from state.database import Database
 from state.ledger import PostgresLedger
 from state.runs import PostgresRuns
-from state.settings import Settings
+from state.settings import Settings, read_settings
 from state.snapshots import Snapshots
 from state.steps import Steps
 from state.trace import PostgresTrace
@@ -46,8 +46,11 @@ class Application:
 
 
 def build(settings: Settings | None = None, *, label: str, jobs: Mapping[str, Job] = JOBS) -> Application:
-    """Put the application together. Opens nothing; settings are read here, once, where none are given."""
-    settings = settings or Settings()
+    """Put the application together. Opens nothing; settings are read here, once, where none are given.
+
+    Raises Refused for settings that do not fit.
+    """
+    settings = settings or read_settings()
     database = Database(settings)
     runs = PostgresRuns(database=database, lease_seconds=settings.lease_seconds)
     ledger = PostgresLedger(database=database)

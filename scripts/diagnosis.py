@@ -8,7 +8,7 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -19,6 +19,7 @@ import psycopg
 from scripts.bootstrap import Application
 from state import embedded
 from state.errors import DevfixError
+from state.settings import settings_file
 from tools.git import git_program
 from tools.interpreter import find_interpreter
 from tools.sandbox import probe
@@ -27,10 +28,14 @@ LEAST_FREE_MB = 500
 _ENDPOINT = ("OPENAI_API_KEY", "OPENAI_BASE_URL")
 
 
-async def diagnose(application: Application) -> dict[str, Any]:
-    """Each part with `ok` and what was found; `ok` of the whole says whether a run can work."""
+async def diagnose(application: Application, complaints: Sequence[str]) -> dict[str, Any]:
+    """Each part with `ok` and what was found; `ok` of the whole says whether a run can work.
+
+    The application is made of the settings that can be used; the complaints are about the others.
+    """
     home = application.settings.home
     parts: dict[str, Any] = {
+        "settings": {"ok": not complaints, "where": str(settings_file()), "why": "; ".join(complaints) or None},
         "database": await _database(application),
         "sandbox": await _sandbox(),
         "interpreter": await asyncio.to_thread(_interpreter, home),
@@ -88,9 +93,10 @@ def _disk(home: Path) -> dict[str, Any]:
 async def _models(application: Application) -> dict[str, Any]:
     """The model that a run gets by default, and whether an endpoint is set up besides; no key is ever printed."""
     settings = application.settings
-    name = settings.model or application.services.job(settings.job).default_model
+    name = settings.model
     known: Mapping[str, bool] = {each: bool(os.environ.get(each)) for each in _ENDPOINT}
     try:
+        name = name or application.services.job(settings.job).default_model
         await application.services.models.get(name)
     except DevfixError as error:
         return {"ok": False, "default": name, "why": str(error), **known}

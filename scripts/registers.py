@@ -7,13 +7,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from pydantic import ValidationError
-from pydantic_settings.exceptions import SettingsError
-
 from state.database import Database
-from state.errors import Refused
 from state.runs import PostgresRuns
-from state.settings import Settings, home
+from state.settings import Settings, read_settings
 from state.steps import Steps
 
 
@@ -37,18 +33,6 @@ async def open_registers() -> AsyncIterator[Registers]:
         yield Registers(settings=settings, database=database, runs=runs, steps=Steps(database=database))
     finally:
         await database.close()
-
-
-def read_settings() -> Settings:
-    """The process's settings. Raises Refused, naming the one that does not fit; its value may be a secret."""
-    try:
-        return Settings()
-    except ValidationError as error:
-        first = error.errors()[0]
-        name = "_".join(map(str, first["loc"])).upper()
-        raise Refused(f"the setting DEVFIX_{name} is not valid: {first['msg']}") from None
-    except (ValueError, SettingsError) as error:
-        raise Refused(f"the settings in {home() / 'settings.toml'} can't be read: {error}") from None
 
 
 def person() -> str:

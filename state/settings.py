@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 import os
+import tomllib
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from pydantic import Field
-from pydantic_settings import (
-    BaseSettings,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-    TomlConfigSettingsSource,
-)
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from state.errors import Refused
 
 
 def home() -> Path:
     """DevFix's own folder: `DEVFIX_HOME`, else the user's data folder. Not created here."""
     if configured := os.environ.get("DEVFIX_HOME"):
         return Path(configured).absolute()
-    data = os.environ.get("XDG_DATA_HOME")
-    return (Path(data) if data else Path.home() / ".local" / "share") / "devfix"
+    if data := os.environ.get("XDG_DATA_HOME"):
+        return Path(data) / "devfix"
+    try:
+        return Path.home() / ".local" / "share" / "devfix"
+    except RuntimeError:
+        raise Refused("this user has no home folder; name a folder for DevFix in DEVFIX_HOME") from None
 
 
-class Settings(BaseSettings):
+def settings_file() -> Path:
+    return home() / "settings.toml"
+
+
+class Settings(BaseModel):
     """One process's settings, read once at the composition root and handed down."""
 
-    model_config = SettingsConfigDict(env_prefix="DEVFIX_", extra="forbid")
+    model_config = ConfigDict(extra="forbid")
 
     home: Path = Field(default_factory=home)
     """Database, workspaces and logs live below it."""
@@ -53,13 +59,50 @@ class Settings(BaseSettings):
     workspace_limit_mb: int = Field(default=1024, gt=0)
     """A workspace that grows beyond this stops the tool that let it grow."""
 
+    @field_validator("home")
     @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, home() / "settings.toml")
+    def _absolute(cls, given: Path) -> Path:
+        return given.absolute()
+
+
+class Usable(NamedTuple):
+    """What can be used of the settings, and a sentence about each that can't."""
+
+    settings: Settings
+    complaints: list[str]
+
+
+def read_settings() -> Settings:
+    """The process's settings. Raises Refused, saying which one does not fit and where it was set."""
+    settings, complaints = usable_settings()
+    if complaints:
+        raise Refused(complaints[0])
+    return settings
+
+
+def usable_settings() -> Usable:
+    """The settings that fit, for what must work whatever the others are. No value is told: it may be a secret."""
+    path, complaints = settings_file(), []
+    in_file: dict[str, Any] = {}
+    try:
+        in_file = tomllib.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        complaints.append(f"the settings in {path} can't be read: {error.strerror}")
+    except ValueError as error:
+        complaints.append(f"the settings in {path} can't be read: {error}")
+    # An empty variable counts as none: DEVFIX_HOME= would otherwise be the current folder.
+    in_environment = {
+        name: value for name in Settings.model_fields if (value := os.environ.get(f"DEVFIX_{name.upper()}"))
+    }
+    values = {**in_file, **in_environment}
+    try:
+        return Usable(Settings(**values), complaints)
+    except ValidationError as error:
+        wrong = {str(each["loc"][0]): each for each in error.errors()}
+    for name, each in wrong.items():
+        where = f"DEVFIX_{name.upper()}" if name in in_environment else f"{name} in {path}"
+        why = "does not exist" if each["type"] == "extra_forbidden" else f"is not valid: {each['msg']}"
+        complaints.append(f"the setting {where} {why}")
+    return Usable(Settings(**{name: value for name, value in values.items() if name not in wrong}), complaints)

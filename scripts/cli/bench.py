@@ -29,7 +29,7 @@ def step(
 ) -> None:
     """What a durable step costs, beside the same graph on LangGraph's own saver."""
     from scripts.bench.step import measure
-    from scripts.registers import read_settings
+    from state.settings import read_settings
 
     _put(asyncio.run(measure(read_settings(), steps=steps, size=size, repetitions=repetitions)), as_json)
 
@@ -46,8 +46,8 @@ def storage(
 ) -> None:
     """What steps store by their raw bytes, and how long the newest state takes to load."""
     from scripts.bench.storage import measure
-    from scripts.registers import read_settings
     from state.agent_state import DELTA_SNAPSHOT_EVERY
+    from state.settings import read_settings
 
     figures = measure(
         read_settings(),
@@ -71,7 +71,7 @@ def repair(
     """How many repositories are repaired; each is copied first, and its patch approved by itself."""
     from scripts.bench.repair import Repaired, Task, measure
     from scripts.cli.output import say
-    from scripts.registers import read_settings
+    from state.settings import read_settings
 
     def tell(done: Repaired) -> None:
         say(f"{done.repository}: {done.standing}, {done.seconds} s, {done.candidates} candidates")
@@ -90,7 +90,7 @@ def kill(
     """Kill runs on the sample with SIGKILL, and go on with each until it ends."""
     from scripts.bench.kills import Killed, measure
     from scripts.cli.output import say
-    from scripts.registers import read_settings
+    from state.settings import read_settings
 
     def tell(done: Killed) -> None:
         say(f"run {done.run_id[:8]}: {done.kills} kills, {done.standing}, {'whole' if done.whole else 'NOT WHOLE'}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import typer
 
@@ -31,19 +30,19 @@ def status(as_json: Json = False) -> None:
 
 
 async def _start(as_json: bool) -> None:
-    from scripts.registers import read_settings
     from state import embedded
+    from state.settings import read_settings
 
-    await embedded.start(_home_of(read_settings()))
+    await embedded.start(read_settings().home)
     await _status(as_json)
 
 
 async def _stop(as_json: bool) -> None:
     from scripts.cli.output import say
-    from scripts.registers import read_settings
     from state import embedded
+    from state.settings import usable_settings
 
-    if not await embedded.stop(_home_of(read_settings())):
+    if not await embedded.stop(usable_settings().settings.home):
         say("the embedded PostgreSQL did not run")
     await _status(as_json)
 
@@ -52,15 +51,13 @@ async def _status(as_json: bool) -> None:
     from dataclasses import asdict
 
     from scripts.cli.output import put_facts, put_json, say
-    from scripts.registers import read_settings
     from state import embedded
+    from state.settings import usable_settings
 
-    settings = read_settings()
+    settings, complaints = usable_settings()
+    for each in complaints:
+        say(f"devfix: {each}; `devfix db` goes on without it")
     facts = asdict(await embedded.status(settings.home))
     if settings.database_url:
-        say("DEVFIX_DATABASE_URL is set, so the embedded PostgreSQL is not used")
+        say("a database of your own is set (database_url), so the embedded PostgreSQL is not used")
     put_json(facts) if as_json else put_facts(facts)
-
-
-def _home_of(settings: Any) -> Any:
-    return settings.home

@@ -23,9 +23,9 @@ async def _demo(yes: bool, model: str | None, as_json: bool) -> int:
 
     from scripts.cli.output import say
     from scripts.cli.run import start
-    from scripts.registers import read_settings
     from scripts.sample_repository import copy_sample
     from state.agent_state import RunInput
+    from state.settings import read_settings
 
     folder = await asyncio.to_thread(copy_sample, read_settings().home / "demo" / uuid4().hex[:8])
     say(f"A small invoicing package with a defect was copied to {folder}.")

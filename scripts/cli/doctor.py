@@ -8,7 +8,7 @@ from scripts.cli.options import Json
 
 
 def doctor(as_json: Json = False) -> int:
-    """Check Python, database, sandbox, interpreter, disk, git and models. Exit code 4 when DevFix can't work here."""
+    """Look at settings, database, sandbox, interpreter, disk, models and git. Exit code 4 where DevFix can't work."""
     return asyncio.run(_doctor(as_json))
 
 
@@ -16,8 +16,10 @@ async def _doctor(as_json: bool) -> int:
     from scripts.application import application
     from scripts.cli.output import put_facts, put_json
     from scripts.diagnosis import diagnose
+    from state.settings import usable_settings
 
-    async with application() as opened:
-        found = await diagnose(opened)
+    settings, complaints = await asyncio.to_thread(usable_settings)
+    async with application(settings) as opened:
+        found = await diagnose(opened, complaints)
     put_json(found) if as_json else put_facts(found)
     return 0 if found["ok"] else 4

@@ -69,6 +69,41 @@ def test_a_setting_that_does_not_fit_is_named(cli: Cli) -> None:
     assert "hunter2" not in refused.err
 
 
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ('step_limit = "hunter2"', "the setting step_limit in {file} is not valid"),
+        ("steplimit = 5", "the setting steplimit in {file} does not exist"),
+        ("step_limit = hunter2", "the settings in {file} can't be read"),
+    ],
+)
+def test_a_settings_file_that_does_not_fit_is_named_and_blocks_only_what_needs_it(
+    cli: Cli, tmp_path: Path, text: str, sentence: str
+) -> None:
+    """Exit 2 with file and key, never the value; doctor reports it, db status and db stop work all the same."""
+    file = tmp_path / "settings.toml"
+    sentence = sentence.format(file=file)
+    assert cli("db", "start", DEVFIX_HOME=str(tmp_path)).code == 0
+    try:
+        file.write_text(text)
+        refused = cli("runs", DEVFIX_HOME=str(tmp_path))
+        assert (refused.code, refused.out, refused.err.count("\n")) == (2, "", 1), refused
+        assert sentence in refused.err
+        assert "DEVFIX_STEP_LIMIT" not in refused.err
+        assert "hunter2" not in refused.err
+
+        status = cli("db", "status", "--json", DEVFIX_HOME=str(tmp_path))
+        assert (status.code, status.facts["state"], sentence in status.err) == (0, "running", True), status
+
+        doctor = cli("doctor", "--json", DEVFIX_HOME=str(tmp_path))
+        assert (doctor.code, doctor.facts["ok"], doctor.facts["settings"]["ok"]) == (4, False, False), doctor
+        assert sentence in doctor.facts["settings"]["why"]
+        assert doctor.facts["database"]["ok"]
+    finally:
+        stopped = cli("db", "stop", "--json", DEVFIX_HOME=str(tmp_path))
+    assert (stopped.code, stopped.facts["state"]) == (0, "stopped"), stopped
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_a_folder_that_can_not_be_read_is_told(cli: Cli) -> None:
     """Exit 2 and the reason."""
@@ -94,7 +129,17 @@ def test_doctor_says_what_there_is(cli: Cli) -> None:
     well = cli.here("doctor", "--json")
     assert well.code == 0, well
     assert well.facts["ok"]
-    assert well.facts.keys() >= {"python", "platform", "database", "sandbox", "git", "interpreter", "disk", "models"}
+    assert well.facts.keys() >= {
+        "python",
+        "platform",
+        "settings",
+        "database",
+        "sandbox",
+        "git",
+        "interpreter",
+        "disk",
+        "models",
+    }
     assert well.facts["database"]["version"]
     assert well.facts["sandbox"]["level"] == 3
     assert "user_namespaces" in well.facts["sandbox"]
