@@ -18,7 +18,7 @@ from graph.nodes.plan import plan
 from graph.nodes.review import review
 from graph.nodes.tool_execute import tool_execute
 from graph.services import Services
-from graph.update import Update, read, read_as, update
+from graph.update import Update, changed, read, read_as, update
 from state.agent_state import Channels, RunInput, RunInputChannels, StartChannels, Task
 from state.errors import DevfixError
 from state.failures import Failure
@@ -61,7 +61,7 @@ def _on_state(node: Node, services: Services) -> Callable[..., Awaitable[Mapping
         step = services.attempt(run_id).step  # what was saved from outside, or before a fork, does not count in `raw`
         state = read({**raw, "run_id": run_id, "input": given, "step": step})
         written = await node(state, services=services)
-        return {**written, **update(run_id=run_id, step=step + 1)}
+        return changed(raw, {**written, **update(run_id=run_id, step=step + 1)})
 
     return run
 

@@ -7,13 +7,16 @@ from typing import Any, Literal
 
 from langgraph.types import Send
 
-from state.agent_state import Task
+from graph.limits import reached
+from state.agent_state import Budgets, Task
 
 Next = Sequence[Send] | Literal["act", "plan", "approval", "review", "__end__"]
 
 
 def after_act(raw: Mapping[str, Any]) -> Next:
-    """Open calls first; the question comes when only gated calls are left; without calls, review."""
+    """Open calls first; the question comes when only gated calls are left; without calls, or at a limit, review."""
+    if _limit_reached(raw):
+        return "review"
     return _open_calls(raw) or ("approval" if raw.get("pending_actions") else "review")
 
 
@@ -36,6 +39,11 @@ def after_review(raw: Mapping[str, Any]) -> Next:
         case "stop" | "done":
             return "__end__"
     return "act"
+
+
+def _limit_reached(raw: Mapping[str, Any]) -> bool:
+    used = {name: raw.get(name) or 0 for name in ("cost_usd", "tokens", "step", "active_seconds")}
+    return reached(Budgets.model_validate(raw.get("budgets") or {}), **used) is not None
 
 
 def _open_calls(raw: Mapping[str, Any]) -> list[Send]:

@@ -19,6 +19,7 @@ Update = NewType("Update", dict[str, Any])
 
 _RECORDS = {"messages", "attempts"}
 _ADDED = {"failures"}
+"""Channels that take in what is written, where the others are replaced by it."""
 _FIELDS: Mapping[str, TypeAdapter[Any]] = {
     name: TypeAdapter(cast("Any", info.annotation))
     for name, info in AgentState.model_fields.items()
@@ -35,6 +36,22 @@ def update(**fields: Any) -> Update:
         InvalidState: a value does not fit its field.
     """
     return Update({name: _plain(name, value) for name, value in fields.items()})
+
+
+def changed(raw: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a node's writes says something new: LangGraph stores each write again, changed or not.
+
+    Values are compared as they are written out, for 1 is not true and 0 is not 0.0.
+    """
+    return {name: value for name, value in written.items() if _is_news(raw, name, value)}
+
+
+def _is_news(raw: Mapping[str, Any], name: str, value: Any) -> bool:
+    if name in _RECORDS:
+        return bool(value[APPEND])
+    if name in _ADDED:
+        return bool(value)
+    return name not in raw or repr(raw[name]) != repr(value)
 
 
 def _plain(name: str, value: Any) -> Any:

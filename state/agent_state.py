@@ -130,6 +130,10 @@ class AgentState(BaseModel):
     idle_turns: int = 0
     """Turns in a row in which the model asked for nothing."""
     failures: list[Failure] = []
+    streaks: dict[str, int] = {}
+    """How many turns in a row have failed in each way, see `graph/streaks.py`."""
+    turn_failures: list[str] = []
+    """In which ways the present turn has failed so far."""
     cost_usd: float = 0.0
     tokens: int = 0
     active_seconds: float = 0.0
@@ -196,6 +200,8 @@ class Channels(TypedDict, total=False):
     handled: int
     idle_turns: int
     failures: Annotated[list[dict[str, Any]], operator.add]
+    streaks: dict[str, int]
+    turn_failures: list[str]
     cost_usd: float
     tokens: int
     active_seconds: float

@@ -13,6 +13,7 @@ from langchain_core.messages import AIMessage, ToolMessage
 
 from graph.attempt import Attempt
 from graph.jobs import Job, dressed
+from graph.limits import limit_of
 from graph.models.ask import Answer, ModelTrouble, ask, read_again
 from graph.prompts import INTERRUPTED, open_calls, render
 from graph.services import Services
@@ -25,6 +26,8 @@ from state.trace import Call
 
 async def act(state: AgentState, *, services: Services) -> Update:
     """One turn of the model, or a call that the job opens with; recorded in the trace before anything follows it."""
+    if limit_of(state) is not None:
+        return update(pending_actions=[], decision=None)  # review says which, and ends the run
     job = services.job(state.job)
     if (opening := job.rules.opening(state)) is not None:
         return update(pending_actions=[dressed(opening, job)], decision=None)

@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from langchain_core.messages import HumanMessage
 
 from graph.jobs import Job, dressed, plan_done
+from graph.limits import limit_of, used_up
 from graph.policy import rule
 from graph.progress import circle
 from graph.prompts import DEVFIX, from_devfix
 from graph.report import commands, sentence
 from graph.services import Services
+from graph.streaks import UNUSABLE, counted, family, kept
 from graph.update import Update, new_messages, update
 from state.agent_state import AgentState, Decision, Report, Tried
-from state.failures import Failure, FailureKind
+from state.failures import Failure
 from state.status import Standing
 
 IDLE_LIMIT = 3
 """Turns in a row without a call, while the evidence denies success, before a person is asked."""
 _NUDGE: Final = "You asked for nothing, and the goal is not reached yet. Use a tool, or say what you would need."
-_UNUSABLE: Final = frozenset[FailureKind]({"unparsable_output", "truncated_output", "empty_output", "refused"})
-"""Answers that can't be used. The model is told why, to give its answer again; that its server was down is none of its
-business."""
-_OF_THE_MODEL: Final = _UNUSABLE | {"model_error"}
 
 
 class Result(NamedTuple):
@@ -45,9 +43,14 @@ async def review(state: AgentState, *, services: Services) -> Update:
     if found_circle := _circle(state):
         found = [*found, found_circle]
     fresh = [*state.failures[state.handled :], *found]
-    ruling = _judge(state, job, fresh)
+    streaks = counted(state.streaks, state.turn_failures, [failure.kind for failure in fresh])
+    turn = sorted({*state.turn_failures, *(family(failure.kind) for failure in fresh)})
+    ruling = _judge(state, job, [(failure, _in_a_row(state, streaks, failure)) for failure in fresh])
+    open_turn = bool(ruling["pending_actions"])
     return update(
         **ruling,
+        streaks=streaks if open_turn else _streaks_after(ruling, streaks, turn),
+        turn_failures=turn if open_turn else [],
         attempts=tried,
         failures=found,
         work=state.work,
@@ -92,7 +95,19 @@ def _results(state: AgentState) -> Iterator[Result]:
             yield Result(ours["facts"]["call"], ours["name"], ours["facts"], bool(ours.get("is_error")))
 
 
-def _judge(state: AgentState, job: Job, failures: list[Failure]) -> dict[str, Any]:
+def _in_a_row(state: AgentState, streaks: Mapping[str, int], failure: Failure) -> int:
+    """A circle takes many turns, so circles count over the whole run."""
+    if failure.kind == "no_progress":
+        return 1 + sum(former.kind == failure.kind for former in state.failures[: state.handled])
+    return streaks[family(failure.kind)]
+
+
+def _streaks_after(ruling: Mapping[str, Any], streaks: Mapping[str, int], turn: Sequence[str]) -> dict[str, int]:
+    """A person's answer, or a resume after an end, begins every count anew."""
+    return {} if ruling["decision"] in {"escalate", "stop", "done"} else kept(streaks, turn)
+
+
+def _judge(state: AgentState, job: Job, failures: Sequence[tuple[Failure, int]]) -> dict[str, Any]:
     """The first of these that has something to say: evidence, failures, limits, open calls, idleness."""
     verdict = job.rules.judge(state)
     match verdict.judgement:
@@ -103,8 +118,8 @@ def _judge(state: AgentState, job: Job, failures: list[Failure]) -> dict[str, An
     ruling = _answer(state, failures)
     if ruling is not None and ruling["decision"] in {"stop", "escalate"}:
         return ruling
-    if limit := _limit(state):
-        return _end(state, limit, _limit_sentence(state, limit))
+    if limit := limit_of(state):
+        return _end(state, limit, used_up(state, limit))
     if ruling is not None:
         return ruling
     if state.pending_actions:
@@ -124,12 +139,12 @@ def _open(state: AgentState, job: Job) -> dict[str, Any]:
     return {"decision": "ask", "pending_actions": state.pending_actions}
 
 
-def _answer(state: AgentState, failures: list[Failure]) -> dict[str, Any] | None:
+def _answer(state: AgentState, failures: Sequence[tuple[Failure, int]]) -> dict[str, Any] | None:
     """What the table says to the gravest of the new failures; None where the model simply reads of it and goes on."""
-    rulings = [rule(failure, _in_a_row(state, failure)) for failure in failures]
+    rulings = [(failure, rule(failure, in_a_row)) for failure, in_a_row in failures]
     order: list[Decision] = ["stop", "escalate", "re-plan", "retry"]
     for decision in order:
-        for failure, ruling in zip(failures, rulings, strict=True):
+        for failure, ruling in rulings:
             if ruling.decision != decision:
                 continue
             if ruling.standing is not None:
@@ -141,61 +156,9 @@ def _answer(state: AgentState, failures: list[Failure]) -> dict[str, Any] | None
 
 
 def _told(state: AgentState, failure: Failure) -> list[HumanMessage]:
-    if failure.kind not in _UNUSABLE:
+    if failure.kind not in UNUSABLE:
         return []
     return [from_devfix(failure.detail, identifier=f"failure-{state.step}")]
-
-
-def _in_a_row(state: AgentState, failure: Failure) -> int:
-    """How often this kind has come without a turn that went well, or another kind, between.
-
-    Answers that can't be used count together, whatever is wrong with each, and trouble of another kind with the model
-    between them does not begin the count anew; else two kinds that take turns would go on for ever.
-    """
-    if failure.kind == "no_progress":  # a circle takes many turns, so it counts over the whole run
-        return 1 + sum(former.kind == failure.kind and former.step != failure.step for former in state.failures)
-    row, at = 1, failure.step
-    for former in reversed(state.failures):
-        if former.step == at:
-            continue
-        if at - former.step > _turn_steps(failure) or _line(former) != _line(failure):
-            break
-        row, at = row + (_family(former) == _family(failure)), former.step
-    return row
-
-
-def _turn_steps(failure: Failure) -> int:
-    """Steps from a failure to the same one in the next turn: act, tool_execute, review; a bad answer calls no tool."""
-    return 2 if failure.kind in _OF_THE_MODEL else 3
-
-
-def _line(failure: Failure) -> str:
-    return "model" if failure.kind in _OF_THE_MODEL else failure.kind
-
-
-def _family(failure: Failure) -> str:
-    return "unusable" if failure.kind in _UNUSABLE else failure.kind
-
-
-def _limit(state: AgentState) -> Standing | None:
-    budgets = state.budgets
-    if budgets.usd is not None and state.cost_usd >= budgets.usd:
-        return Standing("failed", "budget")
-    if budgets.tokens is not None and state.tokens >= budgets.tokens:
-        return Standing("failed", "budget")
-    if state.step >= budgets.steps:
-        return Standing("failed", "step_limit")
-    return Standing("failed", "deadline") if state.active_seconds >= budgets.seconds else None
-
-
-def _limit_sentence(state: AgentState, limit: Standing) -> str:
-    budgets = state.budgets
-    match limit.reason:
-        case "budget":
-            return f"The budget is used up: {state.cost_usd:.4f} USD and {state.tokens} tokens so far."
-        case "step_limit":
-            return f"The run has taken {state.step} steps; its limit is {budgets.steps}."
-    return f"The run has worked for {state.active_seconds:.0f} s; its limit is {budgets.seconds:.0f} s."
 
 
 def _idle(state: AgentState, nudge: str) -> dict[str, Any]:

@@ -259,6 +259,16 @@ async def test_b101_a_step_limit_ends_in_a_status_with_a_report(driver: Driver) 
     assert any("resume" in str(command) for command in ended.report["next"])  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("limit", range(3, 12))
+async def test_b101_no_call_begins_after_the_step_limit(driver: Driver, limit: int) -> None:
+    """Wherever in a turn the limit lies: the steps after it make no call, they only end the run."""
+    turns = [calls(("look", {"what": f"thing {number}"})) for number in range(9)]
+    ended = await driver.start(turns, step_limit=limit)
+    assert str(ended.standing) == "failed: step_limit"
+    called = [call.step for call in await driver.services.trace.of(driver.run_id)]
+    assert all(step <= limit for step in called), called
+
+
 async def test_an_effect_that_a_dead_attempt_began_and_nobody_will_finish_is_reported(driver: Driver) -> None:
     """The ledger and the checkpoint disagree: the outcome is unknown, and the report says so."""
     await driver.start([calls(POST_ADA)])

@@ -18,6 +18,7 @@ from graph.nodes.review import review
 from graph.policy import POLICY
 from graph.prompts import from_devfix
 from graph.services import Services
+from graph.streaks import family
 from state.agent_state import AgentState, Budgets, ToolCall, Tried
 from state.approvals import MemoryApprovals
 from state.artifacts import MemoryArtifacts
@@ -144,8 +145,9 @@ async def test_each_failure_is_answered_as_the_table_says(services: Services, ki
     first = await review(state(failures=[failure(kind)]), services=services)
     expected = row.decision if row.limit else row.then
     assert first["decision"] == expected
-    every = [failure(kind, step=8 - gap(kind) * number) for number in range(row.limit, -1, -1)]
-    last = await review(state(failures=every, handled=row.limit), services=services)
+    streaks = {family(kind): row.limit}
+    before = [failure(kind)] * row.limit
+    last = await review(state(failures=[*before, failure(kind)], handled=row.limit, streaks=streaks), services=services)
     assert last["decision"] == row.then
     assert last["report"]["next"]
     if row.standing is not None:
@@ -155,29 +157,61 @@ async def test_each_failure_is_answered_as_the_table_says(services: Services, ki
         assert "status" not in last
 
 
-def gap(kind: FailureKind) -> int:
-    """Steps from one failing turn to the next: a model that fails calls no tool."""
-    return 2 if kind in {"model_error", "unparsable_output", "truncated_output", "empty_output", "refused"} else 3
+async def turns(services: Services, *failing: Sequence[FailureKind]) -> dict[str, Any]:
+    """What review says at the last of these turns, each with the failures of its calls."""
+    failures: list[Failure] = []
+    written: dict[str, Any] = {}
+    kept: dict[str, Any] = {}
+    for kinds in failing:
+        failures += [failure(kind) for kind in kinds]
+        written = await review(state(failures=failures, **kept), services=services)
+        kept = {name: written[name] for name in ("handled", "streaks", "turn_failures")}
+    return written
 
 
 async def test_a_turn_that_went_well_begins_the_count_anew(services: Services) -> None:
     """A server that breaks now and then is not one that is down."""
-    every = [failure("model_error", step=8 - 3 * number) for number in range(6, -1, -1)]
-    written = await review(state(failures=every, handled=6, step=30), services=services)
-    assert written["decision"] == "retry"
+    broken: Sequence[FailureKind] = ["model_error"]
+    assert (await turns(services, *[broken, broken, []] * 3))["decision"] == "continue"
+    assert (await turns(services, *[broken, broken, []] * 3, broken))["decision"] == "retry"
+    assert (await turns(services, *[broken] * 5))["decision"] == "stop"
 
 
 async def test_bad_answers_of_several_kinds_count_together(services: Services) -> None:
     """Else an empty one and a broken one could take turns for ever; a server's trouble between them changes nothing."""
-    mixed = [failure("unparsable_output", 4), failure("model_error", 6), failure("empty_output", 8)]
-    written = await review(state(failures=mixed, handled=2), services=services)
+    written = await turns(services, ["unparsable_output"], ["model_error"], ["empty_output"])
     assert (written["decision"], written["reason"]) == ("stop", "unparsable_output")
 
 
 async def test_a_servers_trouble_does_not_count_as_a_bad_answer(services: Services) -> None:
     """The model has its one repair."""
-    mixed = [failure("model_error", 4), failure("model_error", 6), failure("empty_output", 8)]
-    assert (await review(state(failures=mixed, handled=2), services=services))["decision"] == "retry"
+    assert (await turns(services, ["model_error"], ["model_error"], ["empty_output"]))["decision"] == "retry"
+
+
+async def test_a_turn_counts_once_however_many_calls_it_makes(services: Services) -> None:
+    """One call that goes well between two that don't neither ends the turn nor begins the count anew."""
+    kept: dict[str, Any] = {}
+    failures: list[Failure] = []
+    for number in range(6):
+        failures.append(failure("tool_failed"))
+        given = state(failures=failures, pending_actions=[LOOK], **kept)
+        written = await review(given, services=services)
+        assert written["decision"] == ("tools" if number < 5 else "escalate")
+        kept = {name: written[name] for name in ("handled", "streaks", "turn_failures")}
+        if number < 5:
+            failures.append(failure("tool_failed"))
+            written = await review(state(failures=failures, **kept), services=services)
+            assert written["streaks"] == {"tool_failed": number + 1}
+            kept = {name: written[name] for name in ("handled", "streaks", "turn_failures")}
+    assert kept["streaks"] == {}
+
+
+async def test_a_person_or_a_resume_begins_every_count_anew(services: Services) -> None:
+    """Else the first failure after the answer would be the sixth in a row."""
+    written = await turns(services, *[["tool_failed"]] * 6)
+    assert (written["decision"], written["streaks"]) == ("escalate", {})
+    written = await turns(services, *[["unparsable_output"]] * 2)
+    assert (written["decision"], written["streaks"]) == ("stop", {})
 
 
 async def test_the_model_is_told_of_its_bad_answers_only(services: Services) -> None:

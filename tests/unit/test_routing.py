@@ -14,7 +14,8 @@ def raw(*calls: tuple[str, str, bool], **more: Any) -> dict[str, Any]:
         {"id": name, "name": name, "args": {}, "kind": kind, "gated": gated, "bound": {}, "origin": "model"}
         for name, kind, gated in calls
     ]
-    return {"run_id": "r", "step": 1, "job": "repair", "work": {}, "pending_actions": pending, **more}
+    fields = {"run_id": "r", "step": 1, "job": "repair", "work": {}, "pending_actions": pending}
+    return {**fields, **more}
 
 
 def sent(where: Any) -> list[str]:
@@ -30,6 +31,20 @@ def test_reads_fan_out_up_to_the_next_write() -> None:
 def test_a_write_goes_alone() -> None:
     """And before the reads that the model put behind it."""
     assert sent(after_act(raw(("w", "workspace", False), ("a", "read", False)))) == ["w"]
+
+
+def test_at_a_limit_no_call_is_made() -> None:
+    """The model's answer used up the budget, or a step was the last; review ends the run. An approved call is made."""
+    look = ("a", "read", False)
+    used: list[dict[str, Any]] = [
+        {"budgets": {"usd": 1.0}, "cost_usd": 1.0},
+        {"budgets": {"tokens": 10}, "tokens": 11},
+        {"budgets": {"steps": 7}, "step": 7},
+        {"budgets": {"seconds": 5.0}, "active_seconds": 5.5},
+    ]
+    for fields in used:
+        assert after_act(raw(look, **fields)) == "review"
+        assert sent(after_approval(raw(look, **fields))) == ["a"]
 
 
 def test_the_question_comes_when_only_gated_calls_are_left() -> None:

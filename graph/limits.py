@@ -1,0 +1,42 @@
+"""The limits of a run: no call of a model or a tool begins once one is reached. A person can raise them.
+
+What a person approved is done all the same: the answer came, and the effect costs nothing more.
+"""
+
+from __future__ import annotations
+
+from state.agent_state import AgentState, Budgets
+from state.status import Standing
+
+
+def reached(budgets: Budgets, *, cost_usd: float, tokens: int, step: int, active_seconds: float) -> Standing | None:
+    """How the run ends by its own limits, if it does."""
+    if budgets.usd is not None and cost_usd >= budgets.usd:
+        return Standing("failed", "budget")
+    if budgets.tokens is not None and tokens >= budgets.tokens:
+        return Standing("failed", "budget")
+    if step >= budgets.steps:
+        return Standing("failed", "step_limit")
+    return Standing("failed", "deadline") if active_seconds >= budgets.seconds else None
+
+
+def limit_of(state: AgentState) -> Standing | None:
+    """The same for a state as nodes read it."""
+    return reached(
+        state.budgets,
+        cost_usd=state.cost_usd,
+        tokens=state.tokens,
+        step=state.step,
+        active_seconds=state.active_seconds,
+    )
+
+
+def used_up(state: AgentState, limit: Standing) -> str:
+    """One sentence on what was used up."""
+    budgets = state.budgets
+    match limit.reason:
+        case "budget":
+            return f"The budget is used up: {state.cost_usd:.4f} USD and {state.tokens} tokens so far."
+        case "step_limit":
+            return f"The run has taken {state.step} steps; its limit is {budgets.steps}."
+    return f"The run has worked for {state.active_seconds:.0f} s; its limit is {budgets.seconds:.0f} s."
