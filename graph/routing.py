@@ -50,18 +50,4 @@ def _open_calls(raw: Mapping[str, Any]) -> list[Send]:
     """The next calls to perform: all reads up to the next write, or that write alone, in the model's order."""
     open_calls = [call for call in raw.get("pending_actions") or () if not call["gated"]]
     reads = next((place for place, call in enumerate(open_calls) if call["kind"] != "read"), len(open_calls))
-    return [_send(raw, call) for call in open_calls[: max(reads, 1)]]
-
-
-def _send(raw: Mapping[str, Any], call: Mapping[str, Any]) -> Send:
-    task = Task.model_validate(
-        {
-            "call": call,
-            "run_id": raw["run_id"],
-            "step": raw["step"],
-            "job": raw["job"],
-            "snapshot": raw.get("snapshot"),
-            "work": {name: value for name, value in (raw.get("work") or {}).items() if not isinstance(value, dict)},
-        }
-    )
-    return Send("tool_execute", task.model_dump())
+    return [Send("tool_execute", Task.of(call, raw).model_dump()) for call in open_calls[: max(reads, 1)]]

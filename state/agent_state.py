@@ -8,7 +8,7 @@ are validated when a node reads them, and what a node writes is validated before
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from langgraph.channels import DeltaChannel
@@ -65,6 +65,13 @@ class Task(BaseModel):
     snapshot: str | None
     work: dict[str, Any]
     """The job's settings: what of its part of the state is not a record of its own."""
+
+    @classmethod
+    def of(cls, call: ToolCall | Mapping[str, Any], channels: Mapping[str, Any]) -> Task:
+        """The call with what it needs of the state's channels."""
+        work = {name: value for name, value in (channels.get("work") or {}).items() if not isinstance(value, dict)}
+        chosen = {name: channels.get(name) for name in ("run_id", "step", "job", "snapshot")}
+        return cls.model_validate({**chosen, "call": call, "work": work})
 
 
 class Tried(BaseModel):

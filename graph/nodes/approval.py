@@ -13,15 +13,14 @@ from langchain_core.messages import ToolMessage
 from langgraph.types import interrupt
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
+from graph.context import context_of
 from graph.prompts import from_devfix
 from graph.services import Services
 from graph.update import Update, update
-from state.agent_state import AgentState, Report, ToolCall
+from state.agent_state import AgentState, Report, Task, ToolCall
 from state.approvals import Approval, Decision, Question
 from state.errors import AlreadyDecided, DevfixError, Fenced, Refused
 from state.failures import Failure, FailureKind
-from tools.registry import ToolContext
-from tools.sandbox import choose_sandbox
 
 _WITHOUT_END = 100 * 365 * 24 * 3600.0
 """Seconds. An escalation does not expire: only a person ends a run that asks one for help."""
@@ -178,25 +177,11 @@ async def _question(state: AgentState, call: ToolCall, services: Services) -> Qu
     tool = services.job(state.job).toolbox.get(call.name)
     bound: Mapping[str, JsonValue] = {}
     if tool is not None and tool.bind is not None:
-        bound = await tool.bind(call.args, await _context(state, call, services))
+        task = Task.of(call, state.model_dump(include=set(Task.model_fields)))
+        epoch, repository = services.attempt(state.run_id).epoch, str(state.work.get("repository") or "")
+        workspace = await services.workspaces.at(state.run_id, epoch, repository=repository, snapshot=state.snapshot)
+        bound = await tool.bind(call.args, await context_of(task, workspace, services))
     return Question(call_id=call.id, tool=call.name, arguments=call.args, bound=dict(bound))
-
-
-async def _context(state: AgentState, call: ToolCall, services: Services) -> ToolContext:
-    epoch = services.attempt(state.run_id).epoch
-    repository = str(state.work.get("repository") or "")
-    return ToolContext(
-        run_id=state.run_id,
-        call_id=call.id,
-        key="",
-        work=state.work,
-        snapshot=state.snapshot,
-        workspace=await services.workspaces.at(state.run_id, epoch, repository=repository, snapshot=state.snapshot),
-        sandbox=await choose_sandbox(unsafe_local=bool(state.work.get("unsafe_local"))),
-        artifacts=services.artifacts,
-        snapshots=services.snapshots,
-        settings=services.settings,
-    )
 
 
 def _after(state: AgentState, calls: Sequence[ToolCall], rows: Sequence[Approval]) -> Update:

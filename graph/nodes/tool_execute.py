@@ -9,15 +9,15 @@ from datetime import datetime
 from langchain_core.messages import BaseMessage, ToolMessage
 from pydantic import JsonValue
 
+from graph.context import context_of
 from graph.prompts import from_devfix
 from graph.services import Services
 from graph.update import Update, update
 from state.agent_state import Task
 from state.failures import Failure
 from state.trace import Call
-from tools.execution import Performed, effect_key
-from tools.registry import Tool, ToolContext, ToolResult
-from tools.sandbox import choose_sandbox
+from tools.execution import Performed
+from tools.registry import Tool, ToolResult
 from tools.workspace import Workspace
 
 INLINE_BYTES = 32 * 1024
@@ -35,7 +35,7 @@ async def tool_execute(task: Task, *, services: Services) -> Update:
     started = services.now()
     epoch = services.attempt(task.run_id).epoch
     async with _workspace(task, services, epoch) as workspace:
-        context = await _context(task, services, workspace)
+        context = await context_of(task, workspace, services)
         performed = _counted(await services.execution.perform(tool, task.call.args, context, epoch=epoch))
         changed = await _snapshot(task, tool, services, workspace)
     performed = await _slim(performed, services)
@@ -61,27 +61,6 @@ async def _workspace(task: Task, services: Services, epoch: int) -> AsyncIterato
             yield workspace
         return
     yield await services.workspaces.at(task.run_id, epoch, repository=repository, snapshot=task.snapshot)
-
-
-async def _context(task: Task, services: Services, workspace: Workspace) -> ToolContext:
-    work = task.work
-    sandbox = await choose_sandbox(
-        unsafe_local=bool(work.get("unsafe_local")), allow_network=bool(work.get("allow_network"))
-    )
-    return ToolContext(
-        run_id=task.run_id,
-        call_id=task.call.id,
-        key=effect_key(task.run_id, task.call.id),
-        bound=task.call.bound,
-        work=work,
-        snapshot=task.snapshot,
-        workspace=workspace,
-        sandbox=sandbox,
-        artifacts=services.artifacts,
-        snapshots=services.snapshots,
-        settings=services.settings,
-        warm=services.attempt(task.run_id).warm,
-    )
 
 
 async def _snapshot(task: Task, tool: Tool, services: Services, workspace: Workspace) -> str | None:
