@@ -31,10 +31,10 @@ def ask(facts: Mapping[str, Any], pending: Mapping[str, Any]) -> Decision:
     """Show one question and wait for its answer. Blocks. Raises Later."""
     show_question(facts, pending)
     while True:
-        match _answer(_prompt(pending)).lower():
-            case "y" | "yes":
+        match (typed := _answer(_prompt(pending))).lower():
+            case "y" | "yes" | "approve":
                 return Decision(type="approve")
-            case "n" | "no":
+            case "n" | "no" | "reject":
                 return Decision(type="reject", message=_answer("Why not? (the model is told) ") or None)
             case "e" | "edit" if "edit" in pending["allowed"]:
                 if (edited := _edited(pending["arguments"])) is not None:
@@ -42,10 +42,13 @@ def ask(facts: Mapping[str, Any], pending: Mapping[str, Any]) -> Decision:
             case "r" | "respond":
                 if text := _answer("Your answer to the model: "):
                     return Decision(type="respond", message=text)
+                say("nothing was typed, so nothing was decided")
             case "w" | "why" | "?":
                 _why(facts)
             case "l" | "later" | "q":
                 raise Later(interrupted=False)
+            case _:
+                say(_not_understood(typed, pending))
 
 
 def show_question(facts: Mapping[str, Any], pending: Mapping[str, Any]) -> None:
@@ -71,6 +74,12 @@ def _prompt(pending: Mapping[str, Any]) -> str:
         return "[y] try again, [r]espond with advice, [n] cancel the run, [w]hy, [l]ater? "
     edit = ", [e]dit" if "edit" in pending["allowed"] else ""
     return f"[y] approve, [n] reject{edit}, [r]espond, [w]hy, [l]ater? "
+
+
+def _not_understood(typed: str, pending: Mapping[str, Any]) -> str:
+    choices = "y, n, e, r, w or l" if "edit" in pending["allowed"] else "y, n, r, w or l"
+    what = f"{one_line(typed)!r} was not understood" if typed else "nothing was typed"
+    return f"{what}, so nothing was decided: type {choices}, then Enter"
 
 
 def _answer(prompt: str) -> str:

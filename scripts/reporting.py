@@ -34,7 +34,8 @@ def put_run(facts: Mapping[str, Any], *, as_json: bool) -> None:
     lines.pop("completed")
     put_facts({**lines, "plan": plan, "attempts": tried})
     for each in facts.get("pending") or ():
-        put(f"\nwaits for an answer to {each['call_id']} ({each['tool']}), until {moment(each['expires_at'])}")
+        until = f"until {moment(each['expires_at'])}" if each["expires_at"] else "for as long as it takes"
+        put(f"\nwaits for an answer to {each['call_id']} ({each['tool']}), {until}")
         put(each["description"] or one_line(each["arguments"]))
         if each["diff"]:
             put_diff(each["diff"])

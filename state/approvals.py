@@ -68,22 +68,23 @@ class Approval(BaseModel):
     question: Question
     position: int
     asked_at: datetime
-    expires_at: datetime
+    expires_at: datetime | None
+    """None: it waits for as long as it takes."""
     decision: Decision | None = None
     decided_by: str | None = None
     decided_at: datetime | None = None
 
     def expired(self, now: datetime) -> bool:
-        return self.decision is None and now >= self.expires_at
+        return self.decision is None and self.expires_at is not None and now >= self.expires_at
 
 
 class Approvals(Protocol):
     """What every approval store promises."""
 
-    async def ask(self, run_id: str, questions: Sequence[Question], *, ttl_seconds: float) -> list[Approval]:
+    async def ask(self, run_id: str, questions: Sequence[Question], *, ttl_seconds: float | None) -> list[Approval]:
         """Put the questions, once each, and give back their rows in the same order, answered ones too.
 
-        Raises EffectRefused-like Refused when a call id is known with other arguments.
+        They expire after `ttl_seconds`, with None never. Raises Refused when a call id is known with other arguments.
         """
 
     async def decide(self, run_id: str, call_id: str, decision: Decision, *, by: str) -> Approval:
@@ -129,13 +130,13 @@ class PostgresApprovals:
         self._database = database
 
     @patient
-    async def ask(self, run_id: str, questions: Sequence[Question], *, ttl_seconds: float) -> list[Approval]:
+    async def ask(self, run_id: str, questions: Sequence[Question], *, ttl_seconds: float | None) -> list[Approval]:
         async with self._database.transaction() as connection:
             for position, question in enumerate(questions):
                 await connection.execute(
                     "INSERT INTO approvals (run_id, call_id, kind, position, tool, arguments, bound, digest, allowed, "
                     "expires_at) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, "
-                    "clock_timestamp() + make_interval(secs => %s)) "
+                    "clock_timestamp() + make_interval(secs => %s::float8)) "
                     "ON CONFLICT (run_id, call_id) DO NOTHING",
                     (
                         run_id,
@@ -214,7 +215,7 @@ class MemoryApprovals:
     def __init__(self) -> None:
         self._rows: dict[tuple[str, str], Approval] = {}
 
-    async def ask(self, run_id: str, questions: Sequence[Question], *, ttl_seconds: float) -> list[Approval]:
+    async def ask(self, run_id: str, questions: Sequence[Question], *, ttl_seconds: float | None) -> list[Approval]:
         now = datetime.now(UTC)
         for position, question in enumerate(questions):
             row = Approval(
@@ -222,7 +223,7 @@ class MemoryApprovals:
                 question=question,
                 position=position,
                 asked_at=now,
-                expires_at=now + timedelta(seconds=ttl_seconds),
+                expires_at=None if ttl_seconds is None else now + timedelta(seconds=ttl_seconds),
             )
             self._rows.setdefault((run_id, question.call_id), row)
         return [known_or_refused(self._rows[run_id, question.call_id], question) for question in questions]

@@ -22,9 +22,6 @@ from state.approvals import Approval, Decision, Question
 from state.errors import AlreadyDecided, DevfixError, Fenced, Refused
 from state.failures import Failure, FailureKind
 
-_WITHOUT_END = 100 * 365 * 24 * 3600.0
-"""Seconds. An escalation does not expire: only a person ends a run that asks one for help."""
-
 
 class _Action(BaseModel):
     model_config = ConfigDict(extra="ignore")
@@ -87,7 +84,7 @@ async def _answered(
     services: Services,
     descriptions: Sequence[str],
     *,
-    ttl_seconds: float,
+    ttl_seconds: float | None,
 ) -> list[Approval]:
     """The rows, once each has an answer or has expired. Until then the graph is interrupted here.
 
@@ -246,7 +243,8 @@ async def _escalate(state: AgentState, services: Services) -> Update:
         arguments=report.model_dump(),
         allowed=("approve", "reject", "respond"),
     )
-    rows = await _answered(state, [question], services, [_choices(report)], ttl_seconds=_WITHOUT_END)
+    # It does not expire: only a person ends a run that asks one for help.
+    rows = await _answered(state, [question], services, [_choices(report)], ttl_seconds=None)
     return _after_escalation(state, rows[0])
 
 

@@ -86,6 +86,8 @@ def test_a_rejected_patch_is_never_applied_and_an_escalation_can_be_ended(cli: C
     rejected = cli.here("approve", run_id, "--reject", "wrong file", "--json")
     assert rejected.code == 3, rejected
     assert standing(rejected.facts) == "waiting: escalation"
+    assert [each["expires_at"] for each in rejected.facts["pending"]] == [None]
+    assert "(escalation), for as long as it takes" in cli.here("show", run_id).out
     assert (repository / "calc.py").read_text() == CALC
     state = cli.here("show", run_id, "--step", rejected.facts["step"], "--json").facts["state"]
     assert any("wrong file" in str(message.get("content")) for message in state["messages"])

@@ -96,7 +96,8 @@ def test_an_answer_is_recorded_while_somebody_goes_on(cli: Cli) -> None:
 
 
 def test_a_person_at_a_terminal_sees_the_diff_and_decides_there(cli: Cli) -> None:
-    """The question shows diff, evidence and sandbox level; Ctrl-C leaves it open (130); answered, the run ends (0)."""
+    """The question shows diff, evidence and sandbox level; Ctrl-C leaves it open (130); what is no answer
+    decides nothing; answered, the run ends (0)."""
     repository = cli.repository()
     with cli.terminal("run", repository, "--model", cli.script(FIX)) as terminal:
         terminal.until("[y] approve")
@@ -112,6 +113,9 @@ def test_a_person_at_a_terminal_sees_the_diff_and_decides_there(cli: Cli) -> Non
         terminal.type("w\n")
         terminal.until("[y] approve")
         assert "ran the tests" in terminal.shown
+        for typed, told in (("maybe", "'maybe' was not understood"), ("", "nothing was typed")):
+            terminal.type(f"{typed}\n")
+            terminal.until(f"{told}, so nothing was decided: type y, n, e, r, w or l")
         terminal.type("y\n")
         assert terminal.end() == 0, terminal.shown
     assert "return a + b" in (repository / "calc.py").read_text()

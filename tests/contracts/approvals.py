@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from state.approvals import Approvals, Decision, Question
@@ -39,9 +41,16 @@ class ApprovalsContract:
     async def test_a_late_answer_is_refused(self, approvals: Approvals) -> None:
         """An expired question is not answered any more."""
         (row,) = await approvals.ask("r", [ASK], ttl_seconds=-1)
-        assert row.expired(row.expires_at)
+        assert row.expired(row.asked_at)
         with pytest.raises(AlreadyDecided, match="expired"):
             await approvals.decide("r", "c1", YES, by="eve")
+
+    async def test_a_question_without_end_does_not_expire(self, approvals: Approvals) -> None:
+        """It can be answered however late."""
+        (row,) = await approvals.ask("r", [ASK], ttl_seconds=None)
+        assert row.expires_at is None
+        assert not row.expired(row.asked_at + timedelta(days=36500))
+        await approvals.decide("r", "c1", YES, by="eve")
 
     async def test_changed_arguments_are_refused(self, approvals: Approvals) -> None:
         """Also where only what DevFix bound has changed."""
