@@ -62,8 +62,10 @@ class Relay:
         self.setup = setup
         self.folder = tempfile.mkdtemp(prefix="devfix-")
         self.output = Output(setup["output_bytes"])
+        # A socket's address holds 107 bytes, which the folder's own path may exceed.
+        self.channel = f"/proc/{os.getpid()}/fd/{os.open(self.folder, os.O_RDONLY)}/channel"
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.listener.bind(os.path.join(self.folder, "channel"))
+        self.listener.bind(self.channel)
         self.listener.listen(8)
 
     # -- report ----------------------------------------------------------------------------------------------
@@ -231,7 +233,7 @@ class Relay:
         env["PYTHONPATH"] = HERE + (os.pathsep + path if path else "")
         env["DEVFIX_RUNNER"] = json.dumps({
             "root": self.setup["root"],
-            "socket": os.path.join(self.folder, "channel"),
+            "socket": self.channel,
             "mode": mode,
             "jobs": self.setup["jobs"],
             "restore": {"PYTEST_ADDOPTS": options, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": cached,
