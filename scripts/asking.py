@@ -63,7 +63,6 @@ def show_question(facts: Mapping[str, Any], pending: Mapping[str, Any]) -> None:
     say(pending["description"] or one_line(pending["arguments"]))
     if where := facts.get("repository"):
         say(f"Repository: {where}; as: {pending.get('mode') or 'asked'}")
-    say(f"Sandbox level: {facts['sandbox_level']}")
     if pending["diff"]:
         say("")
         put_diff(pending["diff"], stream=sys.stderr)

@@ -10,11 +10,10 @@ from langgraph.types import StateSnapshot
 from graph.report import report_on_state
 from scripts.bootstrap import Application
 from state.approvals import Approval
-from state.errors import ArtifactMissing, SandboxUnavailable
+from state.errors import ArtifactMissing
 from state.runs import Run
 from state.status import TERMINAL
 from state.steps import Step
-from tools.sandbox import choose_sandbox
 
 
 async def facts_of(application: Application, run: Run, snapshot: StateSnapshot | None = None) -> dict[str, Any]:
@@ -92,7 +91,7 @@ async def _fields(application: Application, run: Run, values: Mapping[str, Any])
         "job": values.get("job") or run.job,
         "model": values.get("model") or run.model,
         "repository": work.get("repository") or values.get("repository"),
-        "sandbox_level": await sandbox_level(values),
+        "sandbox_level": sandbox_level(values),
         "workspace": str(workspace),
         "report": report,
         "created_at": run.created_at,
@@ -100,14 +99,11 @@ async def _fields(application: Application, run: Run, values: Mapping[str, Any])
     }
 
 
-async def sandbox_level(values: Mapping[str, Any]) -> int | None:
-    """The level that this run's commands get on this machine; None where there is none that the run allows."""
-    work = part(values, "work") or values
-    options = {name: bool(work.get(name)) for name in ("unsafe_local", "allow_network")}
-    try:
-        return (await choose_sandbox(**options)).level
-    except SandboxUnavailable:
-        return None
+def sandbox_level(values: Mapping[str, Any]) -> int | None:
+    """The level at which the tests of this run ran last, wherever that was; None while none have run."""
+    work = part(values, "work")
+    level = part(work, "evidence").get("sandbox_level") or part(work, "opening").get("sandbox_level")
+    return level if isinstance(level, int) else None
 
 
 async def open_questions(application: Application, run: Run, snapshot: StateSnapshot) -> list[Approval]:

@@ -44,7 +44,8 @@ async def run_tests(select: list[str] | None = None, locate: bool = False, *, co
     except CommandLost as lost:
         event = {"lost": str(lost), "output": ""}
     own = await asyncio.to_thread(own_names, context)
-    return _result(event, root=context.sandbox.path(context.workspace), own=own)
+    result = _result(event, root=context.sandbox.path(context.workspace), own=own)
+    return result.model_copy(update={"facts": {**result.facts, "sandbox_level": context.sandbox.level}})
 
 
 def own_names(context: ToolContext) -> frozenset[str]:

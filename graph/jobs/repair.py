@@ -44,6 +44,8 @@ class Evidence(BaseModel):
     failed: int = 0
     failing: list[str] = []
     text: str = ""
+    sandbox_level: int | None = None
+    """The level of the sandbox in which they ran."""
 
 
 class RepairWork(BaseModel):
@@ -174,8 +176,11 @@ class RepairRules:
 
     def describe(self, state: AgentState, call: ToolCall) -> str:
         work = work_of(state)
-        evidence = f"{_counts(work.evidence)} in a fresh copy" if work.evidence else "no evidence"
-        return f"{call.args.get('summary') or call.name}\n\nTest evidence: {evidence} ({work.test_command})."
+        summary = call.args.get("summary") or call.name
+        if work.evidence is None:
+            return f"{summary}\n\nTest evidence: no evidence ({work.test_command})."
+        evidence = f"{_counts(work.evidence)} in a fresh copy ({work.test_command})"
+        return f"{summary}\n\nTest evidence: {evidence}.\nSandbox level: {_sandbox(work, work.evidence)}."
 
     def again(self, work: Mapping[str, Any]) -> dict[str, Any]:
         found = RepairWork.model_validate(work)
@@ -224,6 +229,7 @@ def _observe_tests(state: AgentState, work: RepairWork, facts: Mapping[str, Json
         failed=_count(facts.get("failed")) + _count(facts.get("errors")),
         failing=[str(each) for each in _list(facts.get("failing"))][:50],
         text=str(facts.get("text") or "")[-4000:],
+        sandbox_level=_count(facts.get("sandbox_level")) or None,
     )
     work.failing = seen.failing
     completed = [REPRODUCE] if seen.outcome in {"passed", "failed", "timeout"} else []
@@ -251,6 +257,13 @@ def _counts(facts: Evidence) -> str:
     return {"timeout": "the tests ran into the time limit", "no_tests": "no tests were found"}.get(
         facts.outcome, "the tests could not be run"
     )
+
+
+def _sandbox(work: RepairWork, evidence: Evidence) -> str:
+    """Its level when the tests ran, and what the person who began the run opened for them."""
+    opened = ["with network"] if work.allow_network else []
+    opened += [f"with the variables {', '.join(work.env)}"] if work.env else []
+    return ", ".join([str(evidence.sandbox_level or "unknown"), *opened])
 
 
 def _count(value: JsonValue | None) -> int:

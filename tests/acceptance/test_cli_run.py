@@ -6,10 +6,12 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.helpers.apart import apart, instead
 from tests.helpers.cli import CALC, FIELDS, FIX, Cli, Ended, standing
 
 pytestmark = pytest.mark.acceptance
@@ -27,6 +29,7 @@ def test_a_run_waits_for_approval_and_then_applies_its_patch_once(cli: Cli) -> N
     (pending,) = waiting.facts["pending"]
     assert "+    return a + b" in pending["diff"]
     assert "1 passed, 0 failed" in pending["description"]
+    assert "Sandbox level: 3." in pending["description"]
 
     shown = cli.here("show", waiting.facts["run_id"][:8], "--json")
     assert shown.code == 0
@@ -157,6 +160,25 @@ def test_a_test_command_that_does_not_exist_is_told_with_its_output(cli: Cli) ->
     ended = cli.here("run", cli.repository(), "--test", "no-such-runner -x", "--model", cli.script([]), "--json")
     assert (ended.code, standing(ended.facts)) == (4, "failed: tests_unreachable"), ended
     assert "no-such-runner" in ended.facts["report"]["details"]
+
+
+def test_the_sandbox_level_shown_is_the_one_that_the_tests_ran_at(cli: Cli) -> None:
+    """Run where no sandbox works, a run says level 1 wherever it is looked at; before its tests ran it says none."""
+    refusing = cli.folder / "bwrap"
+    refusing.write_text("#!/bin/sh\necho 'bwrap: no' >&2\nexit 1\n")
+    refusing.chmod(0o755)
+    program = Path(cli.here("doctor", "--json").facts["sandbox"]["program"])
+    with apart(cli, instead(program, refusing)) as there:
+        assert there("run", cli.repository()).code == 4
+        options = ("--model", cli.script(FIX), "--unsafe-local", "--env", "LANG", "--json")
+        waiting = there("run", cli.repository(), *options)
+    assert (waiting.code, waiting.facts["sandbox_level"]) == (3, 1), waiting
+    shown = cli.here("show", "last", "--json").facts
+    assert shown["sandbox_level"] == 1
+    assert "Sandbox level: 1, with the variables LANG." in shown["pending"][0]["description"]
+    assert cli.here("show", "last", "--step", 1, "--json").facts["sandbox_level"] is None
+    ended = cli.here("approve", "last", "--json")
+    assert (ended.code, ended.facts["sandbox_level"]) == (0, 1), ended
 
 
 def test_undecodable_names_and_carriage_returns_come_through(cli: Cli) -> None:
