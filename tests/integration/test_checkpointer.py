@@ -212,6 +212,22 @@ async def test_a_held_back_write_is_saved_while_its_sibling_still_runs(applicati
     assert "seen" in (await graph.aget_state(CONFIG)).values["value"]
 
 
+async def test_a_finished_tasks_writes_share_a_row_and_are_shown_one_by_one(application: Application) -> None:
+    """Whoever looks back sees what each node wrote."""
+
+    async def write(state: dict[str, Any]) -> dict[str, Any]:
+        return {"value": "x", "seen": [1], "log": {"append": ["entry"]}}
+
+    graph = chain(application, write=write, then=same)
+    await graph.ainvoke({"seen": []}, CONFIG)
+    (before,) = [each async for each in graph.aget_state_history(CONFIG) if each.next == ("write",)]
+    assert before.tasks[0].result == {"value": "x", "seen": [1], "log": {"append": ["entry"]}}
+    async with application.database.transaction() as connection:
+        where = str(before.config["configurable"]["checkpoint_id"])  # type: ignore[typeddict-item]
+        cursor = await connection.execute("SELECT channel FROM checkpoint_writes WHERE checkpoint_id = %s", (where,))
+        assert [row["channel"] for row in await cursor.fetchall()] == ["log"]
+
+
 async def test_a_step_and_its_checkpoint_are_one_transaction(application: Application) -> None:
     """As many steps as checkpoints, each naming its own, whatever kind of save made them."""
     graph = chain(application, a=same, b=same)
