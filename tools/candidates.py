@@ -11,9 +11,9 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field
 
 from tools.registry import ToolContext, ToolResult, tool
-from tools.test_command import CommandLost
+from tools.test_command import CommandLost, CommandTimedOut
 from tools.testfiles import is_test_file
-from tools.testing import SURVEY_SECONDS, waiting_tests
+from tools.testing import waiting_tests
 from tools.workspace import WorkspaceError
 
 MOST = 50
@@ -84,12 +84,12 @@ async def _evaluated(
     splices: Sequence[Sequence[Splice]], select: Sequence[str], patience: float, context: ToolContext
 ) -> list[dict[str, Any]]:
     async with waiting_tests(context) as tests:
-        limit = SURVEY_SECONDS
-        if not tests.warm:
-            survey = tests.surveyed or await tests.survey(limit=SURVEY_SECONDS)
-            limit = max(2.0, 5 * survey["duration"])
-        elif tests.surveyed is None:
-            await tests.survey(limit=SURVEY_SECONDS)
+        survey = tests.surveyed or await tests.survey()
+        if tests.warm and survey["timed_out"]:
+            raise CommandTimedOut(
+                f"the tests did not end within {survey['duration']:.0f} s, and none failed until then"
+            )
+        limit = max(2.0, 5 * survey["duration"])
         return await tests.evaluate(splices, first=list(select), limit=limit, seconds=BATCH_SECONDS, patience=patience)
 
 

@@ -23,14 +23,25 @@ OUTPUT_BYTES = 24_000
 """Of a test command's output, head and tail; a tool's answer must stay below 32 KB."""
 LIFE = 4 * 3600.0
 """Seconds; a process that waits for candidates is ended by then, whatever happened to its owner."""
+SURVEY_SECONDS = 1.5
+"""Processor time of one test while the defect is located; a test that is still running then counts as one that
+does not end. Where nothing else fails, one such test is looked at again."""
+QUIET_SECONDS = 75.0
+"""The same for a test that takes no processor time: it waits for something."""
 
 _SLACK = 20.0
+"""Seconds. The processes in the sandbox keep the user's limit themselves, since they know which test ran; this is for
+one that can't even say so."""
 
 Event = dict[str, Any]
 
 
 class CommandLost(DevfixError):
     """The process that runs the test command was stopped from outside; the message says why."""
+
+
+class CommandTimedOut(CommandLost):
+    """The test command did not come to an end within the user's limit."""
 
 
 class TestCommand:
@@ -63,11 +74,12 @@ async def report(context: ToolContext, *, timeout: float, plugin: bool = True) -
         CommandLost: a limit of the sandbox stopped it; the message says which.
         SandboxUnavailable: nothing was run.
     """
-    async with _started(context, "report" if plugin else "plain", timeout=timeout, life=timeout + _SLACK) as command:
+    mode, life = ("report" if plugin else "plain"), timeout + 2 * _SLACK
+    async with _started(context, mode, timeout=timeout, life=life) as command:
         try:
             return await command.event(timeout + _SLACK)
         except TimeoutError:
-            raise CommandLost(f"it ran longer than {timeout:g} s and was stopped") from None
+            raise CommandTimedOut(f"the command ran longer than {timeout:g} s and was stopped") from None
 
 
 @asynccontextmanager
@@ -83,7 +95,7 @@ async def waiting(context: ToolContext) -> AsyncIterator[WaitingTests]:
         try:
             hello = await command.event(timeout + _SLACK)
         except TimeoutError:
-            raise CommandLost(f"pytest did not start within {timeout:g} s") from None
+            raise CommandTimedOut(f"pytest did not start within {timeout:g} s") from None
         yield WaitingTests(command, hello, timeout=timeout)
 
 
@@ -94,22 +106,32 @@ class WaitingTests:
         self._command = command
         self._timeout = timeout
         self.warm = hello["e"] == "ready"
-        """Whether there is a pytest that waits; else each candidate runs the whole command."""
+        """Whether there is a pytest that waits; else each candidate runs the whole command, and `hello` tells how
+        the command ended, or that it had to be stopped."""
         self.hello = hello
-        self.surveyed: Event | None = None
+        self.surveyed: Event | None = hello if hello.get("timed_out") else None
 
-    async def survey(self, *, select: Sequence[str] | None = None, limit: float, trace: bool = False) -> Event:
+    async def survey(
+        self, *, select: Sequence[str] | None = None, limit: float | None = None, trace: bool = False
+    ) -> Event:
         """Run the tests, each within `limit` seconds of processor time: what candidates are measured against.
+
+        Without a limit, one that a sound test of most suites keeps. What is not known when the user's limit is over
+        is not waited for.
 
         Raises:
             CommandLost: the tests were stopped from outside.
         """
-        self.surveyed = await self._survey(select=select, limit=limit, trace=trace, keep=True)
+        if limit is None:
+            limit, quiet = min(SURVEY_SECONDS, self._timeout / 4), min(QUIET_SECONDS, self._timeout / 2)
+        else:
+            quiet = self._timeout
+        self.surveyed = await self._survey(select=select, limit=limit, quiet=quiet, trace=trace, keep=True)
         return self.surveyed
 
     async def look(self, test: str, *, limit: float) -> Event:
         """Run one test, which changes nothing of what candidates are measured against. Raises CommandLost."""
-        return await self._survey(select=[test], limit=limit, trace=False, keep=False)
+        return await self._survey(select=[test], limit=limit, quiet=QUIET_SECONDS, trace=False, keep=False)
 
     async def _survey(self, **request: Any) -> Event:
         await self._command.ask({"op": "survey", **request})
@@ -127,7 +149,7 @@ class WaitingTests:
         try:
             event = await self._command.event(self._timeout + _SLACK)
         except TimeoutError:
-            raise CommandLost(f"nothing was heard of the tests for {self._timeout:g} s") from None
+            raise CommandTimedOut(f"nothing was heard of the tests for {self._timeout:g} s") from None
         if event["e"] == "gone":
             raise CommandLost(f"the test process ended (exit code {event['exit_code']}): {event['output'][-500:]}")
         return event

@@ -13,17 +13,15 @@ from typing import Any
 from pydantic import JsonValue
 
 from tools.registry import ToolContext, ToolResult, tool
-from tools.test_command import CommandLost, WaitingTests, report, waiting
+from tools.test_command import CommandLost, CommandTimedOut, WaitingTests, report, waiting
 from tools.testfiles import is_test_file
 from tools.verdict import Judged, error_in, first_line, judge, printed_counts, printed_failing
 from tools.warm import lent
 
 Event = dict[str, Any]
 
-SURVEY_SECONDS = 1.5
-"""Processor time of one test while the defect is located; a test that is still running then counts as one that
-does not end. Where other tests pass, one such test is looked at again with SECOND_LOOK."""
 SECOND_LOOK = 5.0
+"""Processor time of the one test that is looked at again, where nothing fails but tests that did not end."""
 LONG_SUITE = 10.0
 """Where that look shows a slow test, each test may take so many times as long."""
 SHOWN_FAILING = 40
@@ -39,12 +37,15 @@ async def run_tests(select: list[str] | None = None, locate: bool = False, *, co
     """
     if select and any(each.startswith("-") for each in select):
         return ToolResult(content="select takes node ids, not options", is_error=True)
+    own = await asyncio.to_thread(own_names, context)
     try:
         event = await (_locate(context, select) if locate else _report(context, select))
+        judged = judge(event, root=context.sandbox.path(context.workspace), own=own)
+    except CommandTimedOut as late:
+        event, judged = {}, Judged("timeout", str(late))
     except CommandLost as lost:
-        event = {"lost": str(lost), "output": ""}
-    own = await asyncio.to_thread(own_names, context)
-    result = _result(event, root=context.sandbox.path(context.workspace), own=own)
+        event, judged = {}, Judged("unreachable", str(lost))
+    result = _result(event, judged)
     return result.model_copy(update={"facts": {**result.facts, "sandbox_level": context.sandbox.level}})
 
 
@@ -62,7 +63,7 @@ async def _report(context: ToolContext, select: Sequence[str] | None) -> Event:
     context = _selecting(context, select)
     timeout = context.settings.test_timeout_seconds
     event = await report(context, timeout=timeout)
-    if event["status"] is None and "devfix_pytest" in event["output"]:
+    if event["status"] is None and not event["timed_out"] and "devfix_pytest" in event["output"]:
         event = await report(context, timeout=timeout, plugin=False)
     return event
 
@@ -77,14 +78,21 @@ def _selecting(context: ToolContext, select: Sequence[str] | None) -> ToolContex
 async def _locate(context: ToolContext, select: Sequence[str] | None) -> Event:
     """A survey in a waiting pytest; what needs the command as it is (all passed, no pytest) runs that."""
     async with waiting_tests(context) as tests:
-        event = await _surveyed(tests, select) if tests.warm else None
-    if event is None or not (event["failing"] or event["collect_errors"] or event["foreign"]):
+        event = await _surveyed(tests, select) if tests.warm else tests.hello
+    if not _says_all(event):
         event = await _report(context, select)
         event.setdefault("suspicious", [])
         if not event["suspicious"] and (error := error_in(event["output"], context.sandbox.path(context.workspace))):
             frames = [each for each in reversed(error["frames"]) if not is_test_file(each[0])]
             event["suspicious"] = [[path, line, round(0.7**place, 3)] for place, (path, line) in enumerate(frames[:10])]
     return event
+
+
+def _says_all(event: Event) -> bool:
+    """Whether running the command as it is would tell no more: there is a failure, or it did not come to a test."""
+    if event["failing"] or event["collect_errors"] or event["foreign"]:
+        return True
+    return bool(event["timed_out"] and not event["tests"])
 
 
 def waiting_tests(context: ToolContext) -> AbstractAsyncContextManager[WaitingTests]:
@@ -96,9 +104,9 @@ def waiting_tests(context: ToolContext) -> AbstractAsyncContextManager[WaitingTe
 
 
 async def _surveyed(tests: WaitingTests, select: Sequence[str] | None) -> Event:
-    event = await tests.survey(select=list(select) if select else None, limit=SURVEY_SECONDS, trace=True)
+    event = await tests.survey(select=list(select) if select else None, trace=True)
     endless = [each["id"] for each in event["failing"] if each["stopped"]]
-    if endless and event["passed"] and len(endless) == event["failed"] + event["errors"]:
+    if endless and len(endless) == event["failed"] + event["errors"]:
         again = await tests.look(endless[0], limit=SECOND_LOOK)
         if again["passed"]:  # nothing is wrong with it: this suite is slow
             limit = LONG_SUITE * again["longest"]
@@ -106,12 +114,7 @@ async def _surveyed(tests: WaitingTests, select: Sequence[str] | None) -> Event:
     return event
 
 
-def _result(event: Event, *, root: str, own: frozenset[str]) -> ToolResult:
-    judged = (
-        Judged("timeout" if "longer" in event["lost"] else "unreachable", event["lost"])
-        if "lost" in event
-        else judge(event, root=root, own=own)
-    )
+def _result(event: Event, judged: Judged) -> ToolResult:
     facts = _facts(event, judged)
     text = "\n".join(_lines(event, judged, facts))
     return ToolResult(content=text, facts={**facts, "text": text[:6000]})

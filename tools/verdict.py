@@ -45,8 +45,9 @@ class Judged(NamedTuple):
 def judge(event: Event, *, root: str, own: frozenset[str]) -> Judged:
     """`root` is where the command saw the workspace; `own` are the top-level names of the project's modules."""
     if event.get("timed_out"):
-        where = f" while {event['running']} ran" if event.get("running") else ""
-        return Judged("timeout", f"the command did not end within {event['duration']:.0f} s{where} and was stopped")
+        return Judged(
+            "timeout", f"the command did not end within {event['duration']:.0f} s{_meanwhile(event)} and was stopped"
+        )
     if event.get("foreign"):
         name, path = event["foreign"][0]
         return Judged("unreachable", f"the module {name} was imported from {path}, outside the workspace")
@@ -55,10 +56,18 @@ def judge(event: Event, *, root: str, own: frozenset[str]) -> Judged:
     if event.get("status") == _NO_TESTS or (event.get("status") == 0 and not event["tests"]):
         return Judged("no_tests", "no test was found")
     if event.get("failing"):
-        return Judged("failed", "")
+        return Judged("failed", f"{event['left']} tests were not run" if event.get("left") else "")
     if event.get("status") == 0 and event.get("exit_code") in (0, None):
         return Judged("passed", "")
     return _by_exit_code(event, root, own)
+
+
+def _meanwhile(event: Event) -> str:
+    """What it was at when it was stopped, as far as that is known."""
+    at = " (at {}:{})".format(*event["stuck_at"]) if event.get("stuck_at") else ""
+    if event.get("running"):
+        return f" while {event['running']} ran{at}"
+    return f" while the tests were collected{at}" if event.get("collecting") else ""
 
 
 def _not_collected(errors: Sequence[Event], own: frozenset[str]) -> Judged:

@@ -37,6 +37,7 @@ class Reporter:
         self.spectrum = Spectrum(root) if task.trace else None
         self.current: str | None = None
         self.began = 0.0
+        self.began_at = 0.0
         self.outcomes: dict[str, Event] = {}
 
     def send(self, **event: Any) -> None:
@@ -47,6 +48,7 @@ class Reporter:
         self.send(e="start", id=test)
         self.task.start_clock(test, self.out_of_time)
         self.began = time.process_time()
+        self.began_at = time.monotonic()
         if self.spectrum:
             self.spectrum.start()
 
@@ -60,13 +62,21 @@ class Reporter:
             self.send(e="end", lines=lines, **event)
             self.task.after(event)
 
-    def out_of_time(self, seconds: float, frame: Any) -> None:
-        """Called from the timer's signal: the test is lost, and with it this process."""
+    def out_of_time(self, limit: float, frame: Any) -> None:
+        """Called from a signal, the timer's or the server's: the test is lost, and with it this process."""
         lines = self.spectrum.stop() if self.spectrum else {}
         frames = self.frames_of_stack(frame)
-        error = {"type": "Timeout", "message": f"did not end in {seconds:.3g} s", "frames": frames,
-                 "where": frames[-1] if frames else None}  # fmt: skip
-        self.send(e="end", id=self.current, outcome="failed", duration=seconds, cpu=seconds,
+        where = frames[-1] if frames else None
+        if self.current is None:
+            self.send(e="stuck", where=where)
+            os._exit(0)
+        cpu, seconds = time.process_time() - self.began, time.monotonic() - self.began_at
+        message = f"waited for something for {seconds:.0f} s"
+        if cpu > 0.9 * limit:
+            cpu = seconds = limit  # the same each time
+            message = f"did not end in {limit:.3g} s"
+        error = {"type": "Timeout", "message": message, "frames": frames, "where": where}
+        self.send(e="end", id=self.current, outcome="failed", duration=seconds, cpu=cpu,
                   error=error, stopped=True, lines=lines)  # fmt: skip
         os._exit(0)
 
@@ -174,7 +184,7 @@ def pytest_collection(session: Any) -> None:
     if _server is not None:
         _start(_server.before_collection(session))
         if _reporter is not None:
-            _reporter.task.prepare(session)
+            _reporter.task.prepare(session, _reporter.out_of_time)
 
 
 @pytest.hookimpl(trylast=True)

@@ -120,17 +120,22 @@ class Relay:
     # -- serve -----------------------------------------------------------------------------------------------
 
     def serve(self) -> None:
+        began = time.monotonic()
+        deadline = began + self.setup["timeout"]
         process = self.start("serve")
-        connection = self.first_connection(process)
+        connection = self.first_connection(process, deadline)
+        timed_out = connection is None and process.poll() is None
         if connection is not None:
-            self.pass_on(process, connection)
+            timed_out = self.pass_on(process, connection, deadline)
         stop(process)
-        emit({"e": "gone", "exit_code": process.returncode, "output": self.output.text()})
+        emit({**Summary().as_json(), "e": "gone", "exit_code": process.returncode, "output": self.output.text(),
+              "timed_out": timed_out, "duration": time.monotonic() - began,
+              "collecting": connection is not None})  # fmt: skip
         for line in sys.stdin:
             self.answer_cold(json.loads(line))
 
-    def first_connection(self, process: subprocess.Popen[bytes]) -> socket.socket | None:
-        deadline = time.monotonic() + self.setup["timeout"]
+    def first_connection(self, process: subprocess.Popen[bytes], deadline: float) -> socket.socket | None:
+        """That of a pytest which has loaded the plugin. None when the command or the time has ended before."""
         output = output_of(process)
         with selectors.DefaultSelector() as selector:
             selector.register(self.listener, selectors.EVENT_READ)
@@ -144,30 +149,33 @@ class Relay:
                     return None
         return None
 
-    def pass_on(self, process: subprocess.Popen[bytes], connection: socket.socket) -> None:
-        """Lines go both ways until either side ends."""
+    def pass_on(self, process: subprocess.Popen[bytes], connection: socket.socket, deadline: float) -> bool:
+        """Lines go both ways until either side ends. True when the first did not come in time."""
         answers = Lines()
+        heard = False
         with selectors.DefaultSelector() as selector:
             selector.register(connection, selectors.EVENT_READ)
             selector.register(sys.stdin.fileno(), selectors.EVENT_READ)
             output = output_of(process)
             selector.register(output, selectors.EVENT_READ)
-            while True:
-                for key, _ in selector.select():
+            while heard or time.monotonic() < deadline:
+                for key, _ in selector.select(None if heard else 0.1):
                     if key.fileobj is output:
                         self.take_output(selector, output, Summary())
                     elif key.fileobj is connection:
                         data = receive(connection)
                         for line in answers.add(data):
+                            heard = True
                             sys.stdout.buffer.write(line + b"\n")
                         sys.stdout.buffer.flush()
                         if not data:
-                            return
+                            return False
                     else:
                         data = os.read(sys.stdin.fileno(), 1 << 16)
                         if not data:
                             os._exit(0)
                         connection.sendall(data)
+        return True
 
     # -- commands without pytest -----------------------------------------------------------------------------
 
@@ -181,7 +189,8 @@ class Relay:
         for index, edits in enumerate(request["candidates"]):
             if time.monotonic() > began + request["seconds"]:
                 break
-            verdict = self.try_cold(edits, request["limit"] * request["patience"])
+            limit = min(self.setup["timeout"], request["limit"] * request["patience"])
+            verdict = self.try_cold(edits, limit)
             emit({"e": "candidate", "i": index, "verdict": verdict, "passed": int(verdict == "plausible"), "of": 1,
                   "broke": False, "failed": []})  # fmt: skip
         emit({"e": "done"})
@@ -236,6 +245,7 @@ class Relay:
             "socket": self.channel,
             "mode": mode,
             "jobs": self.setup["jobs"],
+            "timeout": self.setup["timeout"],
             "restore": {"PYTEST_ADDOPTS": options, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": cached,
                         "PYTHONPYCACHEPREFIX": os.environ.get("PYTHONPYCACHEPREFIX")},
         })  # fmt: skip

@@ -84,6 +84,8 @@ class Summary:
         self.foreign: list[list[str]] = []
         self.modules: list[str] = []
         self.status: int | None = None
+        self.stuck_at: list[Any] | None = None
+        """Path and line where the process was when its time was over."""
 
     def add(self, event: Event) -> None:
         kind = event["e"]
@@ -100,6 +102,8 @@ class Summary:
             self.status = event["status"]
             self.foreign = event["foreign"]
             self.modules = event["modules"]
+        elif kind == "stuck":
+            self.stuck_at = event["where"]
 
     def stopped(self, seconds: float) -> None:
         """The process was killed while a test ran: that test did not end in time."""
@@ -112,6 +116,17 @@ class Summary:
             }
             self.add({"e": "end", "id": self.running, "outcome": "failed", "duration": seconds, "cpu": seconds,
                       "error": error, "stopped": True, "lines": {}})  # fmt: skip
+
+    def forget_stopped(self, since: int) -> None:
+        """The time was over for all: a test that was stopped for that, after the first `since`, was still running."""
+        for name in list(self.tests)[since:]:
+            if self.tests[name].get("stopped"):
+                self.stuck_at = self.tests.pop(name)["error"]["where"]
+                self.running = name
+
+    def left(self) -> int:
+        """How many of the collected tests have no outcome."""
+        return max(0, (self.collected or 0) - len(self.tests))
 
     def ids(self, *outcomes: str) -> list[str]:
         return [name for name, test in self.tests.items() if test["outcome"] in outcomes]
@@ -138,6 +153,7 @@ class Summary:
             "foreign": self.foreign[:5],
             "status": self.status,
             "running": self.running,
+            "stuck_at": self.stuck_at,
             "longest": self.longest(),
         }
 

@@ -50,12 +50,14 @@ _NO_TESTS = 5
 """How pytest ends where all tests were left out."""
 _HANGING_TESTS = 3
 _LATER_HANGS = 0.5
+_LAST_WORD = 1.0
+"""Seconds in which a fork that is out of time may still say where it is."""
 
 
 def connect(setup: dict[str, Any], root: Root) -> Server:
     channel = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     channel.connect(setup["socket"])
-    return Server(channel, root, serves=setup["mode"] == "serve", jobs=setup["jobs"])
+    return Server(channel, root, serves=setup["mode"] == "serve", jobs=setup["jobs"], seconds=setup["timeout"])
 
 
 class _InChild(Exception):
@@ -67,19 +69,36 @@ class _InChild(Exception):
 class _Child:
     """A fork at work, seen from the server."""
 
-    def __init__(self, pid: int, fd: int, summary: Summary, limit: float) -> None:
+    def __init__(self, pid: int, fd: int, summary: Summary, until: float) -> None:
         self.pid = pid
         self.fd = fd
         self.summary = summary
-        self.limit = limit
-        self.patience = 2 * limit + 1.5  # at least: see _fork_child
-        """Seconds of silence; then it waits for something that never comes, and is killed."""
-        self.heard = time.monotonic()
+        self.until = until
+        self.quiet = self.idle = 0.0
+        """Seconds of silence while a test runs, and while none does; then it waits for something that never comes."""
+        self.began = self.heard = time.monotonic()
+        self.asked: float | None = None
+        self.late = False
+        """Out of time as a whole, whatever it was at."""
+        self.collecting: float | None = None
+        """Seconds until the tests were known."""
         self.rest = b""
-        self.killed = False
 
-    def silent_for(self) -> float:
-        return time.monotonic() - self.heard
+    def out_of_time(self) -> bool:
+        now = time.monotonic()
+        self.late = self.late or now > self.until
+        return self.late or now - self.heard > (self.idle if self.summary.running is None else self.quiet)
+
+    def give_up(self) -> bool:
+        """Ask it where it is; when it has been asked before, kill it. True when it is dead."""
+        if self.asked is None:
+            self.asked = time.monotonic()
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGPROF)
+        elif time.monotonic() > self.asked + _LAST_WORD:
+            _kill(self.pid)
+            return True
+        return False
 
     def read(self) -> bool:
         """Take in what came; False at the end."""
@@ -88,19 +107,17 @@ class _Child:
         *lines, self.rest = (self.rest + data).split(b"\n")
         for line in lines:
             self.summary.add(json.loads(line.decode("utf-8")))
+        if self.collecting is None and self.summary.collected is not None:
+            self.collecting = self.heard - self.began
         return bool(data)
-
-    def kill(self) -> None:
-        self.killed = True
-        _kill(self.pid)
 
     def close(self) -> None:
         """Ends the child and whatever it started."""
         _kill(self.pid)
         os.waitpid(self.pid, 0)
         os.close(self.fd)
-        if self.killed:
-            self.summary.stopped(self.patience)
+        if self.asked is not None:
+            self.summary.stopped(self.asked - self.heard)
 
 
 def _kill(pid: int) -> None:
@@ -109,15 +126,20 @@ def _kill(pid: int) -> None:
 
 
 class Server:
-    def __init__(self, channel: socket.socket, root: Root, *, serves: bool, jobs: int) -> None:
+    def __init__(self, channel: socket.socket, root: Root, *, serves: bool, jobs: int, seconds: float) -> None:
         self.channel = channel
         self.root = root
         self.serves = serves
         self.jobs = jobs
-        self.surveyed: Summary | None = None
+        self.seconds = seconds
+        """The user's limit, which holds for each survey and each candidate."""
+        self.surveyed = Summary()
         self.limits: dict[str, float] = {}
         self.late: set[str] = set()
-        self.collecting = 10.0
+        self.collecting = 4.0
+        """Seconds from the fork until the tests were known."""
+        self.quiet = 0.0
+        """Seconds that a candidate's test may wait for something, beyond what its processor time allows."""
         self._waits_late = False
 
     def send(self, **event: Any) -> None:
@@ -160,8 +182,7 @@ class Server:
 
     def _answer(self, request: dict[str, Any]) -> None:
         if request["op"] == "survey":
-            summary = self._survey(request["select"], request["limit"], trace=request["trace"])
-            self.send(e="surveyed", **summary.as_json())
+            summary = self._surveyed(request)
             if request["keep"]:
                 self.surveyed = summary
                 self._preload(summary.modules)
@@ -171,42 +192,59 @@ class Server:
 
     # -- surveys ---------------------------------------------------------------------------------------------
 
-    def _survey(self, select: list[str] | None, limit: float, *, trace: bool) -> Summary:
-        """Every test, each within its limit. A test that does not end costs the process: the next goes on."""
+    def _surveyed(self, request: dict[str, Any]) -> Summary:
+        """Run the tests and say what came of it. Where the time was over first, failures that are known count more."""
+        began = time.monotonic()
         summary = Summary()
+        late = self._survey(
+            summary, request["select"], request["limit"], quiet=request["quiet"], until=began + self.seconds,
+            trace=request["trace"],
+        )  # fmt: skip
+        known = summary.failing() or summary.collect_errors
+        self.send(e="surveyed", timed_out=late and not known, duration=time.monotonic() - began, left=summary.left(),
+                  collecting=summary.collected is None, **summary.as_json())  # fmt: skip
+        return summary
+
+    def _survey(
+        self, summary: Summary, select: list[str] | None, limit: float, *, quiet: float, until: float, trace: bool
+    ) -> bool:
+        """Every test, each within its limit. A test that does not end costs the process: the next goes on.
+
+        True when the time was over first. The test that ran then may be slow or may never end: nobody knows.
+        """
         hanging = 0
         while True:
-            before = len(summary.tests)
-            summary.collected = None
-            summary.status = None
-            began = time.monotonic()
+            before, collected = len(summary.tests), summary.collected
+            summary.collected = summary.status = None
             child = self._fork_child(
-                summary, ids=select, skip=set(summary.tests), limit=limit, survey=True, trace=trace
+                summary, ids=select, skip=set(summary.tests), limit=limit, until=until, survey=True, trace=trace
             )
-            child.patience += 60.0 if before == 0 else 20.0
+            child.quiet = quiet
+            child.idle = self.seconds
             self._wait([child])
             child.close()
-            if before == 0 and summary.tests:
-                self.collecting = 2 * (time.monotonic() - began) + 2
+            if before == 0 and child.collecting is not None:
+                self.collecting = child.collecting
             if summary.status is None and summary.running is not None:
                 _died(summary)
             if before:
-                summary.collected = before + (summary.collected or 0)
+                summary.collected = collected if summary.collected is None else before + summary.collected
                 if summary.status == _NO_TESTS:
                     summary.status = 1  # the test that cost the former process was the last one
+            if child.late:
+                summary.forget_stopped(before)
+                return True
             if summary.status is not None or len(summary.tests) == before:
-                return summary
+                return False
             hanging += 1
             if hanging >= _HANGING_TESTS:
-                return summary
+                return False
             limit = min(limit, max(_LATER_HANGS, CALIBRATION * summary.longest("cpu")))
+            quiet = max(limit, quiet / 3)
 
     # -- candidates ------------------------------------------------------------------------------------------
 
     def _evaluate(self, request: dict[str, Any]) -> None:
-        if self.surveyed is None:
-            self.surveyed = self._survey(None, request["limit"], trace=False)
-            self._preload(self.surveyed.modules)
         tests = self.surveyed.tests
         failing = [test["id"] for test in self.surveyed.failing()]
         first = [each for each in request["first"] if each in tests] or failing
@@ -218,9 +256,10 @@ class Server:
         }
         stopped = {name for name in failing if tests[name].get("stopped")}
         self.late = stopped if len(stopped) < len(failing) else set()
-        self.limits.update(
-            {name: request["patience"] * min(LONGEST_LIMIT, LATE * tests[name]["cpu"]) for name in self.late}
-        )
+        for name in self.late:
+            self.limits[name] = max(limit, request["patience"] * min(LONGEST_LIMIT, LATE * tests[name]["cpu"]))
+        self.quiet = CALIBRATION * self.surveyed.longest()
+        self.quiet += LATE * request["patience"] * max([tests[each]["duration"] for each in self.late] or [0.0])
         broken = len(failing) + len(self.surveyed.collect_errors)
         self.send(e="baseline", failing=broken, tests=len(self.surveyed.tests), limit=limit)
         if broken:
@@ -228,7 +267,7 @@ class Server:
             self._try_all(request["candidates"], quick_first, limit, request["seconds"])
 
     def _limit(self, duration: float, patience: float) -> float:
-        slowest = self.surveyed.longest("cpu") if self.surveyed is not None else 0.0
+        slowest = self.surveyed.longest("cpu")
         shortest = QUICK_LIMIT if 0 < slowest < QUICK_LIMIT / 10 else SHORTEST_LIMIT
         return patience * max(shortest, min(LONGEST_LIMIT, CALIBRATION * duration))
 
@@ -256,12 +295,18 @@ class Server:
             return None
         if not first:
             return self._try_everything(index, sources, limit)
-        child = self._fork_child(Summary(), ids=first, limit=limit, limits=self.limits, late=self.late, sources=sources)
+        child = self._fork_child(
+            Summary(), ids=first, limit=limit, limits=self.limits, late=self.late, sources=sources,
+            until=time.monotonic() + self.seconds,
+        )  # fmt: skip
         return _Trial(index, sources, child, everything=False)
 
     def _try_everything(self, index: int, sources: dict[str, bytes], limit: float) -> _Trial:
         """The whole suite in its own order, up to the first failure."""
-        child = self._fork_child(Summary(), limit=limit, limits=self.limits, late=self.late, sources=sources, stop=True)
+        child = self._fork_child(
+            Summary(), limit=limit, limits=self.limits, late=self.late, sources=sources, stop=True,
+            until=time.monotonic() + self.seconds,
+        )  # fmt: skip
         return _Trial(index, sources, child, everything=True)
 
     def _judge(self, trial: _Trial, first: list[str], limit: float) -> _Trial | None:
@@ -274,7 +319,7 @@ class Server:
         verdict = "fails"
         if trial.everything and not failed and summary.status is not None and self._nothing_lost(summary):
             verdict = "plausible"
-        elif any(test.get("stopped") for test in summary.failing()):
+        elif trial.child.asked is not None or any(test.get("stopped") for test in summary.failing()):
             verdict = "timeout"
         fixed = len(first) if trial.everything else len(passed)
         self.send(e="candidate", i=trial.index, verdict=verdict, passed=fixed, of=len(first), broke=trial.everything,
@@ -283,8 +328,7 @@ class Server:
 
     def _nothing_lost(self, summary: Summary) -> bool:
         """A candidate that makes tests vanish or be skipped has not passed them."""
-        surveyed = self.surveyed or Summary()
-        wanted = set(surveyed.ids("passed", "failed", "error"))
+        wanted = set(self.surveyed.ids("passed", "failed", "error"))
         passed = set(summary.ids("passed"))
         return bool(passed) and wanted <= passed and not summary.collect_errors
 
@@ -310,7 +354,7 @@ class Server:
     # -- forks -----------------------------------------------------------------------------------------------
 
     def _fork_child(
-        self, summary: Summary, *, limit: float, sources: dict[str, bytes] | None = None, **task: Any
+        self, summary: Summary, *, limit: float, until: float, sources: dict[str, bytes] | None = None, **task: Any
     ) -> _Child:
         ours, theirs = os.pipe()
         gc.freeze()
@@ -325,9 +369,11 @@ class Server:
         with contextlib.suppress(PermissionError, ProcessLookupError):
             os.setpgid(pid, pid)
         os.close(theirs)
-        child = _Child(pid, ours, summary, limit)
-        child.patience += self.collecting + 2 * max([self.limits[each] for each in self.late] or [0.0])
-        child.patience += CALIBRATION * self.surveyed.longest() if self.surveyed is not None else 0.0
+        child = _Child(pid, ours, summary, until)
+        longest = max([limit, *(self.limits[each] for each in self.late)])
+        # A busy machine gives processor time slowly: how slowly, the time that collecting took tells too.
+        child.quiet = 2 * longest + 1.5 + self.collecting + self.quiet
+        child.idle = child.quiet + self.collecting + 2.0
         return child
 
     def _wait(self, children: list[_Child]) -> None:
@@ -337,15 +383,14 @@ class Server:
                 rest.remove(child)
 
     def _wait_any(self, children: list[_Child]) -> list[_Child]:
-        """Those that have come to an end: by themselves, or killed after their patience."""
+        """Those that have come to an end: by themselves, or since their time was over."""
         if not children:
             return []
         while True:
             ready, _, _ = select.select([child.fd for child in children], [], [], 0.25)
             ended = [child for child in children if child.fd in ready and not child.read()]
             for child in children:
-                if child not in ended and child.silent_for() > child.patience:
-                    child.kill()
+                if child not in ended and child.out_of_time() and child.give_up():
                     ended.append(child)
             if ended:
                 return ended

@@ -83,11 +83,12 @@ class Task:
         while data:
             data = data[os.write(self.fd, data) :]
 
-    def prepare(self, session: Any) -> None:
+    def prepare(self, session: Any, expired: Callable[[float, Any], None]) -> None:
         config = session.config
         self.remote = getattr(config.option, "dist", "no") != "no"
         if not self.forked:
             return
+        signal.signal(signal.SIGPROF, lambda number, frame: expired(0.0, frame))
         _stop_capturing(config)
         import devfix_pytest
 
