@@ -56,7 +56,7 @@ def judge(event: Event, *, root: str, own: frozenset[str]) -> Judged:
     if event.get("status") == _NO_TESTS or (event.get("status") == 0 and not event["tests"]):
         return Judged("no_tests", "no test was found")
     if event.get("failing"):
-        return Judged("failed", f"{event['left']} tests were not run" if event.get("left") else "")
+        return Judged("failed", f"{event['left']} tests were not run to their end" if event.get("left") else "")
     if event.get("status") == 0 and event.get("exit_code") in (0, None):
         return Judged("passed", "")
     return _by_exit_code(event, root, own)

@@ -310,3 +310,78 @@ async def test_node_ids_can_be_selected(run: Run) -> None:
     result = await run(PACKAGE, select=["tests/test_prices.py::test_label"])
     assert (result.facts["outcome"], result.facts["tests"]) == ("passed", 1)
     assert (await run(PACKAGE, select=["--collect-only"])).is_error
+
+
+async def test_a_test_that_waits_for_ever_is_located(run: Run) -> None:
+    """It takes no processor time; within the user's limit it is named, with the line where it waits."""
+    files = {
+        "wait.py": "import time\n\n\ndef ready(n):\n    while n:\n        time.sleep(0.05)\n        n += 1\n",
+        "test_wait.py": """
+            from wait import ready
+
+            def test_now(): ready(0)
+            def test_soon(): ready(1)
+            def test_never(): ready(0)
+            """,
+    }
+    result = await run(files, locate=True, timeout=8.0)
+    assert result.content.startswith("failed: 2 passed, 1 failed"), result.content
+    assert result.facts["failing"] == ["test_wait.py::test_soon"]
+    assert "Timeout at wait.py:" in result.content
+    assert "suspicious wait.py:6" in result.content
+
+
+async def test_of_tests_that_all_hang_some_are_named_and_the_rest_counted(run: Run) -> None:
+    """The user's limit is not spent on each of them."""
+    files = {
+        "work.py": "import time\n\n\ndef work():\n    time.sleep(600)\n",
+        "test_work.py": "import pytest\nfrom work import work\n\n\n"
+        "@pytest.mark.parametrize('n', range(20))\ndef test_work(n):\n    work()\n",
+    }
+    result = await run(files, locate=True, timeout=8.0)
+    assert result.facts["outcome"] == "failed", result.content
+    assert "test_work.py::test_work[0]" in result.facts["failing"]
+    assert result.facts["tests"] == 20
+    assert "tests were not run to their end" in result.content
+
+
+@pytest.mark.parametrize("imported_by", ["test_slow.py", "conftest.py"])
+async def test_a_hang_before_the_first_test_is_a_timeout(run: Run, imported_by: str) -> None:
+    """At import, by a test file or by pytest's own start: a timeout, with the line where that can be seen."""
+    files = {"slow.py": "import time\n\ntime.sleep(600)\n", "test_slow.py": "def test_slow():\n    pass\n"}
+    files[imported_by] = "import slow\n\n\ndef test_slow():\n    pass\n"
+    result = await run(files, locate=True, timeout=8.0)
+    assert result.facts["outcome"] == "timeout", result.content
+    assert "while the tests were collected" in result.content
+    assert ("(at slow.py:3)" in result.content) == (imported_by == "test_slow.py")
+
+
+async def test_a_suite_that_is_longer_than_the_limit_is_a_timeout(run: Run) -> None:
+    """Each test ends: none is taken for one that hangs."""
+    files = {"test_long.py": "import pytest, time\n\n\n@pytest.mark.parametrize('n', range(40))\n"
+             "def test_long(n):\n    time.sleep(0.5)\n"}  # fmt: skip
+    result = await run(files, locate=True, timeout=6.0)
+    assert (result.facts["outcome"], result.facts["failing"]) == ("timeout", []), result.content
+
+
+async def test_one_slow_test_is_not_taken_for_one_that_hangs(run: Run) -> None:
+    """It computes for longer than most tests do, it is the only one, and it passes."""
+    files = {
+        "test_slow.py": """
+            import time
+
+            def test_slow():
+                end = time.process_time() + 2
+                while time.process_time() < end: pass
+            """
+    }
+    result = await run(files, locate=True)
+    assert (result.facts["outcome"], result.facts["passed"]) == ("passed", 1), result.content
+
+
+async def test_a_command_without_pytest_that_never_ends_is_run_once(run: Run, tmp_path: Path) -> None:
+    """Looking for the defect needs no second run of the same wait."""
+    result = await run({"loop.py": "print('begun', flush=True)\nwhile True: pass\n"}, "python loop.py", locate=True,
+                       timeout=2.0)  # fmt: skip
+    assert result.facts["outcome"] == "timeout", result.content
+    assert result.facts["output"] == "begun\n"

@@ -124,8 +124,9 @@ def _opening(messages: Sequence[BaseMessage], past: Sequence[_Exchange], start: 
     else:
         first = next((number for number, each in enumerate(messages) if isinstance(each, AIMessage)), len(messages))
         texts = [_text(each) for each in messages[:first] if isinstance(each, HumanMessage)]
-    reports = [report for report in map(read_tests, texts) if report is not None and report.suspicions]
-    return reports[-1] if reports else NOT_RUN
+    reports = [report for report in map(read_tests, texts) if report is not None]
+    usable = [report for report in reports if report.suspicions or report.outcome == "timeout"]
+    return usable[-1] if usable else NOT_RUN
 
 
 def _same(turn: Turn, exchange: _Exchange) -> bool:

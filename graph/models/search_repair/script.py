@@ -120,17 +120,20 @@ class Repair:
         """The whole procedure; it never ends by itself, since somebody may always answer."""
         while True:
             reply = yield Turn((yield from self._pursue()))
+            if self.report.outcome not in {"passed", "failed"}:
+                self.report = NOT_RUN
             self.advice = (*self.advice, *reply.heard)
             self.limit = max(self.limit, len(self.verdicts)) + ADVISED
 
     def _pursue(self) -> Generator[Turn, Reply, str]:
         """Until there is nothing more to do without a person; the result says how it stands."""
-        if self.report.outcome not in {"passed", "failed"}:
+        if self.report is NOT_RUN:
             self.report = yield from self._run_tests("I run the tests to see what fails.", locate=True)
         if self.report.outcome == "passed":
             return "The tests already pass."
         if self.report.outcome != "failed":
-            return f"I found no patch: the tests could not be run ({self.report.outcome}: {self.report.summary})."
+            why = "did not come to an end" if self.report.outcome == "timeout" else "could not be run"
+            return f"I found no patch: the tests {why} ({self.report.outcome}: {self.report.summary})."
         if not self.report.suspicions:
             return "I found no patch: the failing tests run no line of the repository's own Python code."
         yield from self._read_suspicious()
