@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from tools.registry import ToolContext, ToolResult, tool
-from tools.test_command import CommandLost, CommandTimedOut, WaitingTests, report, waiting
+from tools.test_command import QUIET_SECONDS, CommandLost, CommandTimedOut, WaitingTests, report, waiting
 from tools.testfiles import is_test_file
 from tools.verdict import Judged, error_in, first_line, judge, printed_counts, printed_failing
 from tools.warm import lent
@@ -80,7 +80,9 @@ async def _locate(context: ToolContext, select: Sequence[str] | None) -> Event:
     async with waiting_tests(context) as tests:
         event = await _surveyed(tests, select) if tests.warm else tests.hello
     if not _says_all(event):
-        event = await _report(context, select)
+        located, event = event, await _report(context, select)
+        if event["timed_out"] and located["timed_out"] and not event["tests"]:
+            event = {**located, "output": event["output"]}
         event.setdefault("suspicious", [])
         if not event["suspicious"] and (error := error_in(event["output"], context.sandbox.path(context.workspace))):
             frames = [each for each in reversed(error["frames"]) if not is_test_file(each[0])]
@@ -89,10 +91,14 @@ async def _locate(context: ToolContext, select: Sequence[str] | None) -> Event:
 
 
 def _says_all(event: Event) -> bool:
-    """Whether running the command as it is would tell no more: there is a failure, or it did not come to a test."""
+    """Whether running the command as it is would tell no more: there is a failure, or it never comes to a test.
+
+    A pytest that waits starts more slowly than the command as it is. With a short limit, that may be the reason.
+    """
     if event["failing"] or event["collect_errors"] or event["foreign"]:
         return True
-    return bool(event["timed_out"] and not event["tests"])
+    hangs = event["timed_out"] and not event["tests"]
+    return bool(hangs and (not event["collecting"] or event["duration"] > QUIET_SECONDS))
 
 
 def waiting_tests(context: ToolContext) -> AbstractAsyncContextManager[WaitingTests]:

@@ -225,6 +225,19 @@ def test_passing_and_unreachable_tests_are_said_so() -> None:
         "unreachable: 0 passed of 0 tests; the command can't be run (exit code 127)"
     )
     assert "could not be run (unreachable: " in str(pursue(world)[-1].content)
+    world.answers["run_tests"] = lambda locate=False: "timeout: 0 passed of 0 tests; it did not end within 8 s"
+    assert "did not come to an end (timeout: " in str(pursue(world)[-1].content)
+
+
+def test_a_timeout_that_is_known_is_not_waited_for_again() -> None:
+    """It came with the goal: the tests run again only once somebody has answered."""
+    world = World("def area(w, h):\n    return w * h\n", area_is(2, 3))
+    opening = HumanMessage("timeout: 0 passed of 0 tests; it did not end within 8 s")
+    messages = pursue(world, [opening])
+    assert "did not come to an end" in str(messages[-1].content)
+    assert "run_tests" not in names(messages)
+    messages = pursue(world, [*messages, HumanMessage("The limit is raised.")])
+    assert messages[-1].content == "The tests already pass."
 
 
 def test_answers_that_can_not_be_read_end_in_a_sentence() -> None:
