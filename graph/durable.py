@@ -77,6 +77,7 @@ class DurableGraph(CompiledStateGraph):  # type: ignore[type-arg]
             return
         run_id = str(configurable["thread_id"])
         await self.services.open()
+        await self.services.workspaces.sweep(self.services.runs)
         await self.services.runs.register(run_id, **_facts(input, self.services))
         if not await self._may_run(run_id, input, config or {}):
             return

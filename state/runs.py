@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol
 
@@ -79,6 +79,14 @@ class Former(NamedTuple):
     """It settled: its process did nothing more for the run after that."""
 
 
+class Past(NamedTuple):
+    """An attempt that has no further part in its run: the run has ended, or another attempt came after it."""
+
+    run_id: str
+    epoch: int
+    former: Former
+
+
 class Runs(Protocol):
     """What every run store promises; the same tests hold each of them to it."""
 
@@ -117,6 +125,9 @@ class Runs(Protocol):
 
     async def attempt(self, run_id: str, epoch: int) -> Former:
         """Who held the run under this epoch. Raises RunNotFound."""
+
+    async def past(self, run_ids: Collection[str]) -> Sequence[Past]:
+        """The attempts of these runs that have no further part in them; unknown runs have none."""
 
     async def get(self, run_id: str) -> Run:
         """Raises RunNotFound."""
@@ -297,6 +308,20 @@ class PostgresRuns:
             raise RunNotFound(f"run {run_id[:8]} has no attempt {epoch}")
         return Former(Holder.model_validate(row["holder"]), row["ended_at"] is not None)
 
+    async def past(self, run_ids: Collection[str]) -> Sequence[Past]:
+        async with self._database.transaction() as connection:
+            cursor = await connection.execute(
+                "SELECT run_id, attempts.epoch, attempts.holder, ended_at FROM attempts JOIN runs USING (run_id) "
+                "WHERE run_id = ANY(%s) AND (status = ANY(%s) OR EXISTS (SELECT FROM attempts AS later "
+                "WHERE later.run_id = attempts.run_id AND later.epoch > attempts.epoch))",
+                (list(run_ids), sorted(TERMINAL)),
+            )
+            rows = await cursor.fetchall()
+        return [
+            Past(row["run_id"], row["epoch"], Former(Holder.model_validate(row["holder"]), row["ended_at"] is not None))
+            for row in rows
+        ]
+
     async def get(self, run_id: str) -> Run:
         rows = await self._select("WHERE run_id = %(run)s", {"run": run_id})
         if not rows:
@@ -438,6 +463,15 @@ class MemoryRuns:
         if epoch not in attempts:
             raise RunNotFound(f"run {run_id[:8]} has no attempt {epoch}")
         return attempts[epoch]
+
+    async def past(self, run_ids: Collection[str]) -> Sequence[Past]:
+        rows = [row for run_id, row in self._rows.items() if run_id in run_ids]
+        return [
+            Past(row.run.run_id, epoch, former)
+            for row in rows
+            for epoch, former in row.attempts.items()
+            if row.run.status in TERMINAL or epoch < max(row.attempts)
+        ]
 
     async def get(self, run_id: str) -> Run:
         return self._row(run_id).run

@@ -72,9 +72,14 @@ class Journal:
         """
         self._folder.mkdir(parents=True, exist_ok=True)
         name = hashlib.sha256(os.fsencode(os.path.realpath(root))).hexdigest()[:16]
-        with (self._folder / f"{name}.lock").open("w") as lock:
-            _wait_for(lock.fileno(), root)
+        path = self._folder / f"{name}.lock"
+        lock = _locked(path, root)
+        try:
             yield
+        finally:
+            with suppress(OSError):  # one that can't be removed does no harm: the next to come locks it
+                path.unlink()
+            os.close(lock)
 
     @property
     def _folder(self) -> Path:
@@ -85,19 +90,24 @@ class Journal:
         return self._folder / f"{self.mark}.json"
 
 
-def _wait_for(lock: int, root: Path) -> None:
+def _locked(path: Path, root: Path) -> int:
+    """The lock file, held. Its holder removes it: one that was opened before that guards nothing any more."""
     end = time.monotonic() + _PATIENCE
     while True:
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(lock), path.stat()):
+                    return lock
         except BlockingIOError:
             if time.monotonic() > end:
+                os.close(lock)
                 raise EffectRefused(
                     f"another DevFix process is writing into {root}; nothing was written: try again later"
                 ) from None
             time.sleep(0.05)
-        else:
-            return
+        os.close(lock)
 
 
 def _sync_folder(folder: Path) -> None:

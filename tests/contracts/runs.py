@@ -59,6 +59,24 @@ class RunsContract:
         assert (claim.epoch, claim.former) == (2, HOLDER)
         assert not (await runs.attempt("a", 1)).ended
 
+    async def test_an_attempt_is_past_when_its_run_has_ended_or_another_came(self, runs: Runs) -> None:
+        """Not the newest of a run that may go on; and of an unknown run nothing is known."""
+        await runs.register("a")
+        await runs.register("b")
+        first = await runs.claim("a", HOLDER)
+        await runs.settle("a", first.epoch, Standing("waiting", "approval"))
+        await runs.claim("b", HOLDER)
+        assert not await runs.past(["a", "b", "c"])
+        second = await runs.claim("a", HOLDER)
+        assert [(each.run_id, each.epoch) for each in await runs.past(["a", "b", "c"])] == [("a", 1)]
+        await runs.settle("a", second.epoch, Standing("completed", "done"))
+        past = await runs.past(["a", "b", "c"])
+        assert sorted((each.epoch, each.former.holder, each.former.ended) for each in past) == [
+            (1, HOLDER, True),
+            (2, HOLDER, True),
+        ]
+        assert not await runs.past(["b"])
+
     async def test_a_settled_attempt_leaves_the_run_free(self, runs: Runs) -> None:
         """With its standing and its report."""
         await runs.register("a")
