@@ -19,15 +19,13 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from state.errors import DevfixError
+from state.folders import Beneath
 
 READ_LIMIT = 64 * 1024 * 1024
 """Bytes; what `read` takes into memory at most."""
 
 DEPENDENCY_FOLDERS = (".venv", "venv", "node_modules")
 """Top-level folders that a workspace does not carry: the sandbox shows the original's, read-only."""
-
-UNLISTED_FOLDERS = frozenset({".git", "__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".tox", ".nox"})
-"""Folders, at any depth, that hold no source."""
 
 _MAX_LINKS = 40
 
@@ -106,16 +104,15 @@ class Workspace:
             _replace(place.folder, place.name, data, path)
 
     def files(self) -> Iterator[str]:
-        """The regular files, sorted; without `.git`, caches and dependency folders."""
+        """The regular files, sorted; without what no workspace carries."""
         return (entry.path for entry in self.entries() if entry.kind == "file")
 
     def entries(self) -> Iterator[Entry]:
-        """Every name that is not a folder, sorted by path; without `.git`, caches and dependency folders."""
-        folder = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            yield from _entries(folder, "")
-        finally:
-            os.close(folder)
+        """Every name that is not a folder, sorted by path; without caches, environments and what may hold a secret."""
+        with Beneath(self.root) as folder:
+            for found in sorted(folder.walk(), key=lambda each: each.path):
+                if found.kind != "folder" and not found.by_name:
+                    yield Entry(found.path, found.kind or "other", found.size)
 
     def folders_left_out(self) -> list[str]:
         """Top-level folders, no caches, that `entries` does not enter."""
@@ -243,38 +240,6 @@ def _replace(folder: int, name: str, data: bytes, path: str) -> None:
         with suppress(OSError):
             os.unlink(temporary, dir_fd=folder)
         raise
-
-
-def _entries(folder: int, prefix: str) -> Iterator[Entry]:
-    """Depth first, in the order of whole paths, as a sorted list of paths would have it."""
-    with os.scandir(folder) as scan:
-        found = sorted(scan, key=lambda entry: entry.name + "/" * entry.is_dir(follow_symlinks=False))
-    for entry in found:
-        path = prefix + entry.name
-        if entry.is_dir(follow_symlinks=False):
-            if entry.name in UNLISTED_FOLDERS or (not prefix and entry.name in DEPENDENCY_FOLDERS):
-                continue
-            yield from _inside(folder, entry.name, path)
-            continue
-        status = entry.stat(follow_symlinks=False)
-        yield Entry(path, _kind(status.st_mode), status.st_size)
-
-
-def _inside(folder: int, name: str, path: str) -> Iterator[Entry]:
-    try:
-        inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
-    except OSError:
-        return  # unreadable, or swapped while we looked: nothing that can be worked on
-    try:
-        yield from _entries(inner, path + "/")
-    finally:
-        os.close(inner)
-
-
-def _kind(mode: int) -> str:
-    if stat.S_ISREG(mode):
-        return "file"
-    return "link" if stat.S_ISLNK(mode) else "other"
 
 
 _SENTENCES = {
