@@ -26,8 +26,10 @@ LIFE = 4 * 3600.0
 SURVEY_SECONDS = 1.5
 """Processor time of one test while the defect is located; a test that is still running then counts as one that
 does not end. Where nothing else fails, one such test is looked at again."""
-QUIET_SECONDS = 75.0
+QUIET_SECONDS = 30.0
 """The same for a test that takes no processor time: it waits for something."""
+QUIET_LOOK = 75.0
+"""The same when it is looked at again."""
 
 _SLACK = 20.0
 """Seconds. The processes in the sandbox keep the user's limit themselves, since they know which test ran; this is for
@@ -131,7 +133,7 @@ class WaitingTests:
 
     async def look(self, test: str, *, limit: float) -> Event:
         """Run one test, which changes nothing of what candidates are measured against. Raises CommandLost."""
-        return await self._survey(select=[test], limit=limit, quiet=QUIET_SECONDS, trace=False, keep=False)
+        return await self._survey(select=[test], limit=limit, quiet=QUIET_LOOK, trace=False, keep=False)
 
     async def _survey(self, **request: Any) -> Event:
         await self._command.ask({"op": "survey", **request})
