@@ -31,7 +31,7 @@ def after_review(raw: Mapping[str, Any]) -> Next:
     """What review decided: retry, escalate, stop, and continue, re-plan, done; or the rest of an open turn."""
     match raw.get("decision"):
         case "tools":
-            return _open_calls(raw) or "act"
+            return _open_calls(raw) or ("approval" if raw.get("pending_actions") else "act")
         case "ask" | "escalate":
             return "approval"
         case "re-plan":

@@ -89,15 +89,14 @@ async def _as_saved(application: Application, run: Run) -> StateSnapshot:
 
 
 async def _reopen(application: Application, snapshot: StateSnapshot, changes: Mapping[str, Any]) -> None:
-    """As if review had said: continue."""
+    """As if review had said: continue, with the calls that a limit left open."""
     values = snapshot.values
     rules = application.services.job(values["job"]).rules
     again: dict[str, Any] = {
         "status": "running",
         "reason": None,
         "report": None,
-        "decision": "continue",
-        "pending_actions": [],
+        "decision": "tools" if values.get("pending_actions") else "continue",
     }
     await application.agent().aupdate_state(
         snapshot.config, {**again, "idle_turns": 0, "work": rules.again(values["work"]), **changes}, as_node="review"

@@ -27,7 +27,7 @@ from state.trace import Call
 async def act(state: AgentState, *, services: Services) -> Update:
     """One turn of the model, or a call that the job opens with; recorded in the trace before anything follows it."""
     if limit_of(state) is not None:
-        return update(pending_actions=[], decision=None)  # review says which, and ends the run
+        return update(decision=None)  # review says which, and ends the run
     job = services.job(state.job)
     if (opening := job.rules.opening(state)) is not None:
         return update(pending_actions=[dressed(opening, job)], decision=None)

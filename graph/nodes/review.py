@@ -119,7 +119,8 @@ def _judge(state: AgentState, job: Job, failures: Sequence[tuple[Failure, int]])
     if ruling is not None and ruling["decision"] in {"stop", "escalate"}:
         return ruling
     if limit := limit_of(state):
-        return _end(state, limit, used_up(state, limit))
+        # What is open is kept: whoever raises the limit goes on with it.
+        return {**_end(state, limit, used_up(state, limit)), "pending_actions": state.pending_actions}
     if ruling is not None:
         return ruling
     if state.pending_actions:

@@ -97,9 +97,11 @@ def test_a_word_at_an_old_step_takes_the_run_another_way(cli: Cli, parent: dict[
     assert "b first, please" in said
 
 
-def test_a_limit_ends_a_run_and_a_raise_takes_it_on(cli: Cli) -> None:
-    """failed: step_limit with exit 4; resumed as it was it says how to raise; raised, it ends well."""
-    stopped = cli.here("run", cli.repository(), "--model", cli.script(FIX), "--yes", "--step-limit", 7, "--json")
+@pytest.mark.parametrize("limit", [6, 7, 8])
+def test_a_limit_ends_a_run_and_a_raise_takes_it_on(cli: Cli, limit: int) -> None:
+    """failed: step_limit with exit 4; resumed as it was it says how to raise; raised, it goes on with the calls that
+    were open (the script says each turn once) and ends well."""
+    stopped = cli.here("run", cli.repository(), "--model", cli.script(FIX), "--yes", "--step-limit", limit, "--json")
     assert (stopped.code, standing(stopped.facts)) == (4, "failed: step_limit"), stopped
     again = cli.here("resume", "last", "--json")
     assert (again.code, standing(again.facts)) == (4, "failed: step_limit")
