@@ -9,8 +9,9 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.types import StateSnapshot
 from pydantic import BaseModel, ConfigDict
 
+from graph.report import RAISED_BY
 from scripts.bootstrap import Application
-from scripts.facts import newest
+from scripts.facts import items, newest
 from state.agent_state import Budgets
 from state.errors import Refused
 from state.runs import Run
@@ -25,6 +26,7 @@ class Raise(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     budget_usd: float | None = None
+    budget_tokens: int | None = None
     step_limit: int | None = None
     deadline_seconds: float | None = None
     model: str | None = None
@@ -35,9 +37,7 @@ class Raise(BaseModel):
 
 
 class LimitReached(Refused):
-    """The run ended at a limit that was not raised."""
-
-    exit_code = 4
+    """The run ended at a limit, and would end at once at this one."""
 
 
 async def make_ready(application: Application, run: Run, changes: Raise) -> bool:
@@ -60,22 +60,32 @@ async def make_ready(application: Application, run: Run, changes: Raise) -> bool
 
 
 def _limits(run: Run, values: Mapping[str, Any], changes: Raise) -> dict[str, Any]:
-    """The budgets as they will be. Raises LimitReached for a run that would end at the same limit again."""
+    """The budgets as they will be. Raises LimitReached for a run that ended at a limit and would do so again."""
     budgets = Budgets.model_validate(values.get("budgets") or {})
-    wanted = {"usd": changes.budget_usd, "steps": changes.step_limit, "seconds": changes.deadline_seconds}
-    budgets = budgets.model_copy(update={name: value for name, value in wanted.items() if value is not None})
-    spent = {
-        "budget": (values.get("cost_usd") or 0.0, budgets.usd, "--budget-usd", "USD"),
-        "step_limit": (values.get("step") or 0, budgets.steps, "--step-limit", "steps"),
-        "deadline": (values.get("active_seconds") or 0.0, budgets.seconds, "--deadline-seconds", "seconds"),
+    wanted = {
+        "usd": changes.budget_usd,
+        "tokens": changes.budget_tokens,
+        "steps": changes.step_limit,
+        "seconds": changes.deadline_seconds,
     }
-    used, limit, option, unit = spent.get(run.reason or "", (0, None, "", ""))
-    if run.status == "failed" and limit is not None and used >= limit:
-        raise LimitReached(
-            f"run {run.run_id[:8]} has used {used:.6g} {unit} of {limit:.6g}; nothing was changed: "
-            f"`devfix resume {run.run_id[:8]} {option} N` goes on with more"
-        )
+    budgets = budgets.model_copy(update={name: value for name, value in wanted.items() if value is not None})
+    if run.status == "failed" and run.reason in RAISED_BY:
+        _refuse_at_limit(run, values, budgets)
     return {"budgets": budgets.model_dump()}
+
+
+def _refuse_at_limit(run: Run, values: Mapping[str, Any], budgets: Budgets) -> None:
+    for used, limit, option, unit in (
+        (values.get("cost_usd") or 0.0, budgets.usd, "--budget-usd", "USD"),
+        (values.get("tokens") or 0, budgets.tokens, "--budget-tokens", "tokens"),
+        (values.get("step") or 0, budgets.steps, "--step-limit", "steps"),
+        (values.get("active_seconds") or 0.0, budgets.seconds, "--deadline-seconds", "seconds"),
+    ):
+        if limit is not None and used >= limit:
+            raise LimitReached(
+                f"run {run.run_id[:8]} has used {used:.6g} {unit}, and its limit is {limit:.6g}, so it would end there "
+                f"at once; nothing was changed: `devfix resume {run.run_id[:8]} {option} N` goes on with more"
+            )
 
 
 def _model(changes: Raise) -> dict[str, Any]:
@@ -89,18 +99,20 @@ async def _as_saved(application: Application, run: Run) -> StateSnapshot:
 
 
 async def _reopen(application: Application, snapshot: StateSnapshot, changes: Mapping[str, Any]) -> None:
-    """As if review had said: continue, with the calls that a limit left open."""
+    """As if review had said: continue; where a limit came in the middle of a turn, review goes on with that turn."""
     values = snapshot.values
     rules = application.services.job(values["job"]).rules
+    open_turn = bool(items(values, "pending_actions"))
     again: dict[str, Any] = {
         "status": "running",
         "reason": None,
         "report": None,
-        "decision": "tools" if values.get("pending_actions") else "continue",
+        "decision": None if open_turn else "continue",
+        "idle_turns": 0,
+        "work": rules.again(values["work"]),
     }
-    await application.agent().aupdate_state(
-        snapshot.config, {**again, "idle_turns": 0, "work": rules.again(values["work"]), **changes}, as_node="review"
-    )
+    as_node = "tool_execute" if open_turn else "review"
+    await application.agent().aupdate_state(snapshot.config, {**again, **changes}, as_node=as_node)
 
 
 async def _amend(application: Application, snapshot: StateSnapshot, changes: Raise, fields: Mapping[str, Any]) -> None:

@@ -11,6 +11,9 @@ Json = Annotated[bool, typer.Option("--json", help="Facts as one JSON value on s
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Approve gated calls without asking; never an escalation.")]
 By = Annotated[str | None, typer.Option("--by", metavar="NAME", help="Your name; without it, your user name.")]
 BudgetUsd = Annotated[float | None, typer.Option("--budget-usd", min=0, help="Stop when the run has cost this much.")]
+BudgetTokens = Annotated[
+    int | None, typer.Option("--budget-tokens", min=0, help="Stop when the run has used so many tokens.")
+]
 StepLimit = Annotated[int | None, typer.Option("--step-limit", min=1, help="Stop at this step.")]
 Deadline = Annotated[
     float | None, typer.Option("--deadline-seconds", min=0.001, help="Stop after this much active time.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from scripts.cli.options import BudgetUsd, Deadline, Json, Model, Run, StepLimit, Yes
+from scripts.cli.options import BudgetTokens, BudgetUsd, Deadline, Json, Model, Run, StepLimit, Yes
 
 if TYPE_CHECKING:
     from scripts.resuming import Raise
@@ -15,6 +15,7 @@ def resume(
     run: Run,
     yes: Yes = False,
     budget_usd: BudgetUsd = None,
+    budget_tokens: BudgetTokens = None,
     step_limit: StepLimit = None,
     deadline_seconds: Deadline = None,
     model: Model = None,
@@ -22,13 +23,15 @@ def resume(
 ) -> int:
     """Go on with a run from its last saved step: one that was queued, put down, killed, cancelled, or has failed.
 
-    The limits are the run's limits in all, what it has used included. Exit codes as of `devfix run`.
+    The limits are the run's limits in all, what it has used included: a run that ended at one is refused (exit code 2)
+    until it is raised. Other exit codes as of `devfix run`.
     """
     from scripts.resuming import Raise
     from scripts.starting import named_model
 
     changes = Raise(
         budget_usd=budget_usd,
+        budget_tokens=budget_tokens,
         step_limit=step_limit,
         deadline_seconds=deadline_seconds,
         model=named_model(model) if model else None,
@@ -40,7 +43,8 @@ async def _resume(prefix: str, changes: Raise, *, yes: bool, as_json: bool) -> i
     from scripts.application import application
     from scripts.cli.output import say
     from scripts.driving import Drive
-    from scripts.reporting import report
+    from scripts.facts import facts_of
+    from scripts.reporting import put_run, report
     from scripts.resuming import LimitReached, make_ready
 
     async with application() as opened:
@@ -56,6 +60,7 @@ async def _resume(prefix: str, changes: Raise, *, yes: bool, as_json: bool) -> i
         try:
             ended = await make_ready(opened, run, changes)
         except LimitReached as limit:
+            put_run(await facts_of(opened, run), as_json=as_json)
             say(f"devfix: {limit}")
-            return await report(drive, run, as_json=as_json)
+            return limit.exit_code
         return await report(drive, await drive.go_on(resume=ended), as_json=as_json)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from scripts.cli.options import BudgetUsd, Deadline, Json, Model, StepLimit, Yes
+from scripts.cli.options import BudgetTokens, BudgetUsd, Deadline, Json, Model, StepLimit, Yes
 
 if TYPE_CHECKING:
     from state.agent_state import RunInput
@@ -35,6 +35,7 @@ def run(
         bool, typer.Option("--unsafe-local", help="Where no sandbox works, run the tests without one.")
     ] = False,
     budget_usd: BudgetUsd = None,
+    budget_tokens: BudgetTokens = None,
     step_limit: StepLimit = None,
     deadline_seconds: Deadline = None,
     as_json: Json = False,
@@ -59,6 +60,7 @@ def run(
         allow_network=allow_network,
         unsafe_local=unsafe_local,
         budget_usd=budget_usd,
+        budget_tokens=budget_tokens,
         step_limit=step_limit,
         deadline_seconds=deadline_seconds,
     )

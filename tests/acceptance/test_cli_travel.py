@@ -97,16 +97,28 @@ def test_a_word_at_an_old_step_takes_the_run_another_way(cli: Cli, parent: dict[
     assert "b first, please" in said
 
 
-@pytest.mark.parametrize("limit", [6, 7, 8])
-def test_a_limit_ends_a_run_and_a_raise_takes_it_on(cli: Cli, limit: int) -> None:
-    """failed: step_limit with exit 4; resumed as it was it says how to raise; raised, it goes on with the calls that
-    were open (the script says each turn once) and ends well."""
-    stopped = cli.here("run", cli.repository(), "--model", cli.script(FIX), "--yes", "--step-limit", limit, "--json")
-    assert (stopped.code, standing(stopped.facts)) == (4, "failed: step_limit"), stopped
-    again = cli.here("resume", "last", "--json")
-    assert (again.code, standing(again.facts)) == (4, "failed: step_limit")
-    assert "--step-limit N" in again.err
-    ended = cli.here("resume", "last", "--yes", "--step-limit", 100, "--json")
+@pytest.mark.parametrize(
+    ("option", "reason", "limit", "more"),
+    [
+        *(("--step-limit", "step_limit", steps, 100) for steps in (3, 7, 8, 11)),
+        ("--budget-usd", "budget", 0, 0.5),
+        ("--budget-tokens", "budget", 0, 1000),
+        ("--deadline-seconds", "deadline", 0.001, 60),
+    ],
+)
+def test_a_limit_ends_a_run_and_a_raise_takes_it_on(
+    cli: Cli, option: str, reason: str, limit: float, more: float
+) -> None:
+    """failed with exit 4; resumed with what is used up already, refused with how to raise it; raised, it goes on
+    with the calls that were open (the script says each turn once) and ends well."""
+    stopped = cli.here("run", cli.repository(), "--model", cli.script(FIX), "--yes", option, limit, "--json")
+    assert (stopped.code, standing(stopped.facts)) == (4, f"failed: {reason}"), stopped
+    for arguments in ((), (option, limit)):
+        refused = cli.here("resume", "last", *arguments, "--json")
+        assert (refused.code, refused.err.count("\n")) == (2, 1), refused
+        assert refused.facts == stopped.facts
+        assert f"devfix resume {stopped.facts['run_id'][:8]} {option} N" in refused.err
+    ended = cli.here("resume", "last", "--yes", option, more, "--json")
     assert (ended.code, standing(ended.facts)) == (0, "completed: done"), ended
 
 
