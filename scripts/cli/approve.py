@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def approve(
     run: Run,
     call: Annotated[
-        str | None, typer.Argument(metavar="[CALL]", help="The call, or the beginning of its id; without it, all.")
+        str | None, typer.Argument(metavar="CALL", help="The call, or the beginning of its id; without it, all.")
     ] = None,
     edit: Annotated[str | None, typer.Option(metavar="JSON", help="Approve with these arguments instead.")] = None,
     reject: Annotated[str | None, typer.Option(metavar="WHY", help="Refuse; the model is told why.")] = None,

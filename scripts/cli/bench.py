@@ -20,7 +20,7 @@ app = typer.Typer(
 )
 
 
-@app.command()
+@app.command(short_help="what a durable step costs")
 def step(
     steps: Annotated[int, typer.Option(min=2, help="Steps a run.")] = 300,
     repetitions: Annotated[int, typer.Option(min=1, help="Runs of each.")] = 6,
@@ -34,7 +34,7 @@ def step(
     _put(asyncio.run(measure(read_settings(), steps=steps, size=size, repetitions=repetitions)), as_json)
 
 
-@app.command()
+@app.command(short_help="what steps store, and how fast they load")
 def storage(
     steps: Annotated[list[int] | None, typer.Option(min=1, help="Steps of a run; may be repeated.")] = None,
     peer_steps: Annotated[list[int] | None, typer.Option(min=1, help="The same for the peer.")] = None,
@@ -59,7 +59,7 @@ def storage(
     _put(asyncio.run(figures), as_json)
 
 
-@app.command()
+@app.command(short_help="how many repositories are repaired")
 def repair(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder of repositories whose tests fail.")],
     test: Annotated[str | None, typer.Option(metavar="CMD", help="The command that runs the tests.")] = None,
@@ -80,7 +80,7 @@ def repair(
     _put(asyncio.run(measure(read_settings(), folder, task, tell=tell)), as_json)
 
 
-@app.command()
+@app.command(short_help="runs that are killed again and again")
 def kill(
     times: Annotated[int, typer.Argument(min=1, help="How many kills.")] = 50,
     seed: Annotated[int, typer.Option(help="Another seed kills at other moments.")] = 1,

@@ -10,13 +10,16 @@ Run = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, any unambig
 Json = Annotated[bool, typer.Option("--json", help="Facts as one JSON value on stdout; all else on stderr.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Approve gated calls without asking; never an escalation.")]
 By = Annotated[str | None, typer.Option("--by", metavar="NAME", help="Your name; without it, your user name.")]
-BudgetUsd = Annotated[float | None, typer.Option("--budget-usd", min=0, help="Stop when the run has cost this much.")]
-BudgetTokens = Annotated[
-    int | None, typer.Option("--budget-tokens", min=0, help="Stop when the run has used so many tokens.")
+BudgetUsd = Annotated[
+    float | None, typer.Option("--budget-usd", metavar="USD", min=0, help="Stop when the run has cost this much.")
 ]
-StepLimit = Annotated[int | None, typer.Option("--step-limit", min=1, help="Stop at this step.")]
+BudgetTokens = Annotated[
+    int | None, typer.Option("--budget-tokens", metavar="N", min=0, help="Stop when the run has used so many tokens.")
+]
+StepLimit = Annotated[int | None, typer.Option("--step-limit", metavar="STEP", min=1, help="Stop at this step.")]
 Deadline = Annotated[
-    float | None, typer.Option("--deadline-seconds", min=0.001, help="Stop after this much active time.")
+    float | None,
+    typer.Option("--deadline-seconds", metavar="SECONDS", min=0.001, help="Stop after this much active time."),
 ]
 Model = Annotated[
     str | None,

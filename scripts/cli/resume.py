@@ -21,8 +21,9 @@ def resume(
     model: Model = None,
     as_json: Json = False,
 ) -> int:
-    """Go on with a run from its last saved step: one that was queued, put down, killed, cancelled, or has failed.
+    """Go on with a run from its last saved step; one that waits puts its question first.
 
+    It may be queued, put down, killed, cancelled, or have failed.
     The limits are the run's limits in all, what it has used included: a run that ended at one is refused (exit code 2)
     until it is raised. Other exit codes as of `devfix run`.
     """

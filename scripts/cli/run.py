@@ -16,10 +16,14 @@ if TYPE_CHECKING:
 
 def run(
     path: Annotated[str, typer.Argument(metavar="PATH", help="The folder whose tests fail.")],
-    goal: Annotated[str, typer.Option(help="What shall be achieved; without it, that the failing tests pass.")] = "",
+    goal: Annotated[
+        str, typer.Option(metavar="TEXT", help="What to achieve; without it, that the failing tests pass.")
+    ] = "",
     test: Annotated[str | None, typer.Option(metavar="CMD", help="The command that runs the tests.")] = None,
     model: Model = None,
-    python: Annotated[str | None, typer.Option(help="The interpreter, or virtual environment, for the tests.")] = None,
+    python: Annotated[
+        str | None, typer.Option(metavar="PYTHON", help="The interpreter, or environment, for the tests.")
+    ] = None,
     yes: Yes = False,
     commit: Annotated[bool, typer.Option("--commit", help="Commit the patch on a branch of its own.")] = False,
     patch_out: Annotated[

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 
 def runs(
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many at most.")] = 20, as_json: Json = False
+    limit: Annotated[int, typer.Option(metavar="N", min=1, max=10_000, help="How many at most.")] = 20,
+    as_json: Json = False,
 ) -> None:
     """List the runs, the newest first."""
     asyncio.run(_runs(limit, as_json))

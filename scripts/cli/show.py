@@ -12,7 +12,9 @@ from scripts.cli.options import Json, Run
 
 def show(
     run: Run,
-    step: Annotated[int | None, typer.Option(min=1, help="The state as it was saved at this step.")] = None,
+    step: Annotated[
+        int | None, typer.Option(metavar="STEP", min=1, help="The state as it was saved at this step.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Show how a run stands, what it waits for, and its report; or one of its steps."""
