@@ -16,6 +16,7 @@ from state.artifacts import open_artifacts
 from state.checkpointer import FencedSaver
 from state.database import Database
 from state.ledger import PostgresLedger
+from state.queue import Queue
 from state.runs import PostgresRuns
 from state.settings import Settings, read_settings
 from state.snapshots import Snapshots
@@ -35,6 +36,7 @@ class Application:
     database: Database
     services: Services
     steps: Steps
+    queue: Queue
 
     def saver(self) -> FencedSaver:
         """The checkpointer; needs a running event loop."""
@@ -52,7 +54,8 @@ def build(settings: Settings | None = None, *, label: str, jobs: Mapping[str, Jo
     """
     settings = settings or read_settings()
     database = Database(settings)
-    runs = PostgresRuns(database=database, lease_seconds=settings.lease_seconds)
+    queue = Queue(database=database, lease_seconds=settings.lease_seconds)
+    runs = PostgresRuns(database=database, queue=queue, lease_seconds=settings.lease_seconds)
     ledger = PostgresLedger(database=database)
     trace = PostgresTrace(database=database)
     artifacts = open_artifacts(settings=settings, database=database)
@@ -66,7 +69,7 @@ def build(settings: Settings | None = None, *, label: str, jobs: Mapping[str, Jo
     services = Services(
         settings=settings,
         runs=runs,
-        approvals=PostgresApprovals(database=database),
+        approvals=PostgresApprovals(database=database, queue=queue),
         ledger=ledger,
         trace=trace,
         artifacts=artifacts,
@@ -79,4 +82,6 @@ def build(settings: Settings | None = None, *, label: str, jobs: Mapping[str, Jo
         open=database.open,
         close=close,
     )
-    return Application(settings=settings, database=database, services=services, steps=Steps(database=database))
+    return Application(
+        settings=settings, database=database, services=services, steps=Steps(database=database), queue=queue
+    )

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from state.database import Database
+from state.queue import Queue
 from state.runs import PostgresRuns
 from state.settings import Settings, read_settings
 from state.steps import Steps
@@ -28,7 +29,8 @@ async def open_registers() -> AsyncIterator[Registers]:
     """The registers, closed at the end. Raises DatabaseUnavailable, and Refused for settings that do not fit."""
     settings = read_settings()
     database = Database(settings)
-    runs = PostgresRuns(database=database, lease_seconds=settings.lease_seconds)
+    queue = Queue(database=database, lease_seconds=settings.lease_seconds)
+    runs = PostgresRuns(database=database, queue=queue, lease_seconds=settings.lease_seconds)
     try:
         yield Registers(settings=settings, database=database, runs=runs, steps=Steps(database=database))
     finally:

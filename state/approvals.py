@@ -11,9 +11,11 @@ from typing import Any, Literal, Protocol
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 from state.codec import ExactSerializer
+from state.connection import Connection
 from state.database import Database
 from state.errors import AlreadyDecided, CallNotFound, Refused
 from state.patience import patient
+from state.queue import Queue
 
 Verdict = Literal["approve", "edit", "reject", "respond"]
 Kind = Literal["call", "escalation"]
@@ -87,8 +89,11 @@ class Approvals(Protocol):
         They expire after `ttl_seconds`, with None never. Raises Refused when a call id is known with other arguments.
         """
 
-    async def decide(self, run_id: str, call_id: str, decision: Decision, *, by: str) -> Approval:
-        """Record the answer. Raises CallNotFound, AlreadyDecided (who, what, when), Refused (not allowed, late)."""
+    async def decide(self, run_id: str, call_id: str, decision: Decision, *, by: str, wake: bool = False) -> Approval:
+        """Record the answer. Raises CallNotFound, AlreadyDecided (who, what, when), Refused (not allowed, late).
+
+        `wake`: a worker goes on with the run when nothing that it waits for is open any more.
+        """
 
     async def of(self, run_id: str) -> list[Approval]:
         """All of a run's questions, oldest first."""
@@ -126,8 +131,9 @@ def answerable(row: Approval | None, run_id: str, call_id: str, decision: Decisi
 class PostgresApprovals:
     """Approvals in table `approvals`."""
 
-    def __init__(self, *, database: Database) -> None:
+    def __init__(self, *, database: Database, queue: Queue) -> None:
         self._database = database
+        self._queue = queue
 
     @patient
     async def ask(self, run_id: str, questions: Sequence[Question], *, ttl_seconds: float | None) -> list[Approval]:
@@ -151,10 +157,15 @@ class PostgresApprovals:
                         ttl_seconds,
                     ),
                 )
+            awaited = [question.call_id for question in questions]
+            await connection.execute(
+                "UPDATE approvals SET awaited = NOT awaited WHERE run_id = %s AND awaited <> (call_id = ANY(%s))",
+                (run_id, awaited),
+            )
         rows = {row.question.call_id: row for row in await self.of(run_id)}
         return [known_or_refused(rows[question.call_id], question) for question in questions]
 
-    async def decide(self, run_id: str, call_id: str, decision: Decision, *, by: str) -> Approval:
+    async def decide(self, run_id: str, call_id: str, decision: Decision, *, by: str, wake: bool = False) -> Approval:
         async with self._database.transaction() as connection:
             cursor = await connection.execute(
                 "SELECT *, clock_timestamp() AS now FROM approvals WHERE run_id = %s AND call_id = %s FOR UPDATE",
@@ -170,6 +181,8 @@ class PostgresApprovals:
                 (decision.type, _CODEC.dumps_typed(decision.model_dump())[1], by, run_id, call_id),
             )
             decided = await cursor.fetchone()
+            if wake and decided is not None and await _nothing_open(connection, run_id):
+                await self._queue.enqueue(connection, run_id)
         if decided is None:  # the row is locked since it was read
             raise AlreadyDecided(f"somebody else decided {call_id} first; nothing was changed")
         return _approval(decided)
@@ -181,6 +194,14 @@ class PostgresApprovals:
                 "SELECT * FROM approvals WHERE run_id = %s ORDER BY asked_at, position", (run_id,)
             )
             return [_approval(row) for row in await cursor.fetchall()]
+
+
+async def _nothing_open(connection: Connection, run_id: str) -> bool:
+    # Answers to two calls of a turn, given at once, must not each take the other for open.
+    await connection.execute("SELECT FROM runs WHERE run_id = %s FOR UPDATE", (run_id,))
+    cursor = await connection.execute("SELECT is_answered(%s) AS answered", (run_id,))
+    row = await cursor.fetchone()
+    return row is not None and bool(row["answered"])
 
 
 def _approval(row: Mapping[str, Any]) -> Approval:
@@ -228,7 +249,7 @@ class MemoryApprovals:
             self._rows.setdefault((run_id, question.call_id), row)
         return [known_or_refused(self._rows[run_id, question.call_id], question) for question in questions]
 
-    async def decide(self, run_id: str, call_id: str, decision: Decision, *, by: str) -> Approval:
+    async def decide(self, run_id: str, call_id: str, decision: Decision, *, by: str, wake: bool = False) -> Approval:
         now = datetime.now(UTC)
         row = answerable(self._rows.get((run_id, call_id)), run_id, call_id, decision, now)
         decided = row.model_copy(update={"decision": decision, "decided_by": by, "decided_at": now})

@@ -102,6 +102,14 @@ class Database:
                 self.direct_generation += 1
             yield self._direct
 
+    @asynccontextmanager
+    async def session(self) -> AsyncIterator[Connection]:
+        """One more session past any pooler, for who keeps one busy: a LISTEN."""
+        await self.open()
+        connection = await self._connect_directly()
+        async with connection:
+            yield connection
+
     async def _migrate(self) -> None:
         connection = await self._connect()
         try:

@@ -17,6 +17,7 @@ from state.database import Database
 from state.errors import Refused, RunBusy, RunNotFound
 from state.holder import Holder
 from state.patience import patient
+from state.queue import Queue
 from state.status import TERMINAL, Standing, Status, standing_of
 
 FENCED_SQLSTATE = "DF001"
@@ -113,9 +114,18 @@ class Runs(Protocol):
         """Say that the attempt lives."""
 
     async def settle(
-        self, run_id: str, epoch: int, standing: Standing, report: Mapping[str, JsonValue] | None = None
+        self,
+        run_id: str,
+        epoch: int,
+        standing: Standing,
+        report: Mapping[str, JsonValue] | None = None,
+        *,
+        due_seconds: float | None = None,
     ) -> bool:
-        """End the attempt with what came of it; False, and nothing written, when another attempt holds the run."""
+        """End the attempt with what came of it; False, and nothing written, when another attempt holds the run.
+
+        A worker goes on with the run after `due_seconds`, if nobody has until then; without it, a person does.
+        """
 
     async def seize(self, run_id: str) -> int | None:
         """Raise the epoch for a save from outside any attempt; None for an unknown run. Raises RunBusy."""
@@ -157,8 +167,9 @@ _COLUMNS = """
 class PostgresRuns:
     """Runs in table `runs`, attempts in table `attempts`."""
 
-    def __init__(self, *, database: Database, lease_seconds: float) -> None:
+    def __init__(self, *, database: Database, queue: Queue, lease_seconds: float) -> None:
         self._database = database
+        self._queue = queue
         self._lease = lease_seconds
         self._locks: dict[tuple[str, int], int] = {}
 
@@ -195,7 +206,7 @@ class PostgresRuns:
             await connection.execute(
                 "UPDATE runs SET epoch = %(epoch)s, holder = %(holder)s, lock_key = %(key)s, "
                 "heartbeat_at = clock_timestamp(), updated_at = clock_timestamp(), cancel_requested_by = NULL, "
-                "status = CASE WHEN status = ANY(%(terminal)s) THEN status ELSE 'running' END, "
+                "due_at = NULL, status = CASE WHEN status = ANY(%(terminal)s) THEN status ELSE 'running' END, "
                 "reason = CASE WHEN status = ANY(%(terminal)s) THEN reason END, "
                 "report = CASE WHEN status = ANY(%(terminal)s) THEN report END WHERE run_id = %(run)s",
                 {
@@ -258,15 +269,23 @@ class PostgresRuns:
 
     @patient
     async def settle(
-        self, run_id: str, epoch: int, standing: Standing, report: Mapping[str, JsonValue] | None = None
+        self,
+        run_id: str,
+        epoch: int,
+        standing: Standing,
+        report: Mapping[str, JsonValue] | None = None,
+        *,
+        due_seconds: float | None = None,
     ) -> bool:
         async with self._database.transaction() as connection:
             cursor = await connection.execute(
                 "UPDATE runs SET status = %s, reason = %s, report = coalesce(%s, report), holder = NULL, "
-                "lock_key = NULL, heartbeat_at = NULL, cancel_requested_by = NULL, updated_at = clock_timestamp() "
-                "WHERE run_id = %s AND epoch = %s",
-                (standing.status, standing.reason, _json(report), run_id, epoch),
+                "lock_key = NULL, heartbeat_at = NULL, cancel_requested_by = NULL, updated_at = clock_timestamp(), "
+                "due_at = clock_timestamp() + make_interval(secs => %s::float8) WHERE run_id = %s AND epoch = %s",
+                (standing.status, standing.reason, _json(report), due_seconds, run_id, epoch),
             )
+            if due_seconds == 0 and cursor.rowcount:
+                await self._queue.enqueue(connection, run_id)
             await connection.execute(
                 "UPDATE attempts SET ended_at = clock_timestamp(), outcome = %s WHERE run_id = %s AND epoch = %s",
                 (str(standing), run_id, epoch),
@@ -427,7 +446,13 @@ class MemoryRuns:
         return Beat(row.run.epoch == epoch, row.run.cancel_requested_by if row.run.epoch == epoch else None)
 
     async def settle(
-        self, run_id: str, epoch: int, standing: Standing, report: Mapping[str, JsonValue] | None = None
+        self,
+        run_id: str,
+        epoch: int,
+        standing: Standing,
+        report: Mapping[str, JsonValue] | None = None,
+        *,
+        due_seconds: float | None = None,
     ) -> bool:
         row = self._row(run_id)
         if row.run.epoch != epoch:

@@ -21,6 +21,7 @@ from state.checkpointer import EPOCH_KEY, FencedSaver
 from state.database import Database
 from state.errors import Fenced, RunBusy, Unserializable
 from state.holder import this_process
+from state.queue import Queue
 from state.runs import PostgresRuns
 from tests.helpers.app import application_on
 from tests.helpers.graphs import chain, loop, side_by_side
@@ -42,7 +43,7 @@ async def same(state: dict[str, Any]) -> dict[str, Any]:
 
 async def test_the_public_conformance_suite_passes_whole(database: Database) -> None:
     """Every base and extended capability, copy_thread and delete_for_runs included."""
-    runs = PostgresRuns(database=database, lease_seconds=5)
+    runs = PostgresRuns(database=database, queue=Queue(database=database, lease_seconds=5), lease_seconds=5)
 
     @checkpointer_test(name="FencedSaver")
     async def savers() -> AsyncIterator[FencedSaver]:

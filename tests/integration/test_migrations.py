@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from importlib.resources import files
 
 import psycopg
 import pytest
 from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
+from psycopg import sql
 from psycopg.rows import dict_row
 
 from state.database import Database
@@ -86,6 +88,55 @@ async def test_migrators_at_once_take_turns(empty_database_url: str) -> None:
 
     applied = await asyncio.gather(*(one() for _ in range(4)))
     assert sorted(map(len, applied)) == [0, 0, 0, len(shipped())]
+
+
+OBJECTS = (
+    """
+    select c.relname, a.attname, format_type(a.atttypid, a.atttypmod) as type, a.attnotnull,
+        replace(pg_get_expr(d.adbin, d.adrelid), %(schema)s || '.', '') as value
+    from pg_class c join pg_attribute a on a.attrelid = c.oid
+        left join pg_attrdef d on d.adrelid = c.oid and d.adnum = a.attnum
+    where c.relnamespace = %(schema)s::regnamespace and c.relname like 'procrastinate%%' and c.relkind in ('r', 'c')
+        and a.attnum > 0 order by 1, a.attnum
+    """,
+    """
+    select replace(indexdef, schemaname || '.', '') as definition from pg_indexes
+    where schemaname = %(schema)s and tablename like 'procrastinate%%' order by 1
+    """,
+    """
+    select conname, replace(pg_get_constraintdef(oid), %(schema)s || '.', '') as definition from pg_constraint
+    where connamespace = %(schema)s::regnamespace and conrelid::regclass::text like '%%procrastinate%%' order by 1
+    """,
+    """
+    select proname, prosrc, pg_get_function_arguments(oid) as arguments from pg_proc
+    where pronamespace = %(schema)s::regnamespace and proname like 'procrastinate%%' order by 1
+    """,
+    """
+    select tgname, replace(pg_get_triggerdef(t.oid), %(schema)s || '.', '') as definition
+    from pg_trigger t join pg_class c on c.oid = tgrelid
+    where c.relnamespace = %(schema)s::regnamespace and not tgisinternal order by 1
+    """,
+    """
+    select typname, enumlabel from pg_enum join pg_type t on t.oid = enumtypid
+    where typnamespace = %(schema)s::regnamespace order by 1, enumsortorder
+    """,
+)
+"""All that procrastinate makes, with how it is made."""
+
+
+async def test_the_queues_tables_are_what_procrastinate_makes(database_url: str) -> None:
+    """An upgrade that changes them is noticed here, and becomes a migration of its own."""
+    async with await psycopg.AsyncConnection.connect(database_url, autocommit=True, row_factory=dict_row) as connection:
+        await connection.execute("create schema theirs")
+        await connection.execute("set search_path to theirs")
+        await connection.execute((files("procrastinate.sql") / "schema.sql").read_bytes())
+        for query in OBJECTS:
+            found = []
+            for schema in ("theirs", "devfix"):
+                await connection.execute(sql.SQL("set search_path to {}").format(sql.Identifier(schema)))
+                found.append(await (await connection.execute(query, {"schema": schema})).fetchall())
+            assert found[0] == found[1]
+            assert found[0]
 
 
 async def test_the_savers_tables_are_what_its_own_setup_makes(database_url: str) -> None:

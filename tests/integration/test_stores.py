@@ -10,16 +10,22 @@ from state.approvals import PostgresApprovals
 from state.database import Database
 from state.holder import this_process
 from state.ledger import PostgresLedger
+from state.queue import Queue
 from state.runs import PostgresRuns
 from tests.contracts.approvals import ApprovalsContract
 from tests.contracts.ledger import LedgerContract
 from tests.contracts.runs import RunsContract
 
 
+def runs_on(database: Database, *, lease_seconds: float = 60) -> PostgresRuns:
+    queue = Queue(database=database, lease_seconds=lease_seconds)
+    return PostgresRuns(database=database, queue=queue, lease_seconds=lease_seconds)
+
+
 class TestPostgresRuns(RunsContract):
     @pytest.fixture
     def runs(self, database: Database) -> PostgresRuns:
-        return PostgresRuns(database=database, lease_seconds=60)
+        return runs_on(database)
 
     @pytest.fixture
     def lose(self, database: Database) -> Callable[[str], Awaitable[None]]:
@@ -41,7 +47,7 @@ class TestPostgresRuns(RunsContract):
 
     async def test_a_frozen_holder_is_overtaken_when_its_lease_ends(self, database: Database) -> None:
         """It keeps its lock under SIGSTOP, but its heart does not beat."""
-        runs = PostgresRuns(database=database, lease_seconds=0.0)
+        runs = runs_on(database, lease_seconds=0.0)
         await runs.register("a")
         await runs.claim("a", this_process("test"))
         assert str((await runs.get("a")).standing) == "queued: crashed"
@@ -69,7 +75,7 @@ class TestPostgresRuns(RunsContract):
 class TestPostgresLedger(LedgerContract):
     @pytest.fixture
     async def ledger(self, database: Database) -> PostgresLedger:
-        runs = PostgresRuns(database=database, lease_seconds=60)
+        runs = runs_on(database)
         await runs.register("r")
         await runs.claim("r", this_process("test"))
         return PostgresLedger(database=database)
@@ -78,4 +84,4 @@ class TestPostgresLedger(LedgerContract):
 class TestPostgresApprovals(ApprovalsContract):
     @pytest.fixture
     def approvals(self, database: Database) -> PostgresApprovals:
-        return PostgresApprovals(database=database)
+        return PostgresApprovals(database=database, queue=Queue(database=database, lease_seconds=60))
