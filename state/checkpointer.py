@@ -34,7 +34,7 @@ from langgraph.checkpoint.base import (
 )
 from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
 from langgraph.checkpoint.postgres.base import _aexecute, _keep_latest, _refuse_delta_threads
-from langgraph.checkpoint.serde.types import TASKS, _DeltaSnapshot
+from langgraph.checkpoint.serde.types import ERROR, TASKS, _DeltaSnapshot
 from psycopg import AsyncCursor
 from psycopg.rows import DictRow, dict_row, tuple_row
 from psycopg.types.json import Jsonb
@@ -42,7 +42,7 @@ from psycopg.types.json import Jsonb
 from state.codec import CompactSerializer
 from state.database import Database
 from state.delta_history import Place, delta_history
-from state.errors import Fenced, Unserializable
+from state.errors import DevfixError, Fenced, Unserializable
 from state.patience import patiently
 from state.runs import FENCED_SQLSTATE, Runs
 from state.shared_rows import dump, grouped, load
@@ -145,8 +145,13 @@ class FencedSaver(AsyncPostgresSaver):
             )
             return
         epoch = await self._epoch(config, thread)
-        held = await self._take_held(_Place(thread, namespace, checkpoint, epoch or 0))
-        await self._save_writes(thread, namespace, checkpoint, epoch, [*held, _Writes(task_id, task_path, writes)])
+        tasks = await self._take_held(_Place(thread, namespace, checkpoint, epoch or 0))
+        # Saved, what DevFix raises on purpose (the database was away) would be the task's result: the run would go on
+        # from it, and never do the task, which may be what a person approved.
+        if not any(channel == ERROR and isinstance(value, DevfixError) for channel, value in writes):
+            tasks = [*tasks, _Writes(task_id, task_path, writes)]
+        if tasks:
+            await self._save_writes(thread, namespace, checkpoint, epoch, tasks)
 
     async def _save_writes(
         self, thread: str, namespace: str, checkpoint: str, epoch: int | None, tasks: Sequence[_Writes]
