@@ -60,6 +60,8 @@ PAGE = 400
 """Lines; an answer of more than 32 KB would be shortened."""
 APPLIED = "The patch was "
 """How the answer of apply_patch_to_repository begins where it was made."""
+REJECTED = "rejected this call"
+"""What the answer says where a person did not want it made."""
 
 
 class Call(NamedTuple):
@@ -333,16 +335,24 @@ class Repair:
         return False
 
     def _prove_and_ask(self, winner: Candidate) -> Generator[Turn, Reply, str | None]:
-        """None when the patch does not hold: the tests fail in a cold run, or the person refused it."""
+        """None when the patch does not hold: the tests fail in a cold run, or the person refused it.
+
+        That it could not be applied (a full disk, nobody answered) says nothing against it.
+        """
         report = yield from self._run_tests("I run the tests again with the edit.")
         if report.outcome != "passed":
             return None
         call = Call("apply_patch_to_repository", {"summary": self._summary(winner)})
-        reply = yield Turn("The tests pass with the edit; a person decides.", (call,))
-        answer = reply.answers[0]
-        if answer.ok and answer.text.startswith(APPLIED):
-            return f"The patch is applied: {self._summary(winner)}"
-        return None  # rejected, or answered by a person in the tool's place
+        text = "The tests pass with the edit; a person decides."
+        for _ in range(TRIES):
+            reply = yield Turn(text, (call,))
+            answer = reply.answers[0]
+            if answer.ok and answer.text.startswith(APPLIED):
+                return f"The patch is applied: {self._summary(winner)}"
+            if answer.ok or REJECTED in answer.text:
+                return None  # rejected, or answered by a person in the tool's place
+            text = "The patch is good and could not be applied; I ask once more."
+        return None
 
     def _undo(self, winner: Candidate) -> Steps:
         edits = [unique(self.sources[each.path].text, each) for each in winner.edits]
