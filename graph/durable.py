@@ -26,7 +26,7 @@ from graph.report import report_on_error, report_on_state
 from graph.services import Services
 from state.agent_state import Report, RunInput
 from state.checkpointer import EPOCH_KEY
-from state.errors import AlreadyDecided, DatabaseUnavailable, DevfixError, Fenced, InvalidState, Refused
+from state.errors import AlreadyDecided, DevfixError, Fenced, InvalidState, OutOfService, Refused
 from state.holder import is_gone, this_process
 from state.status import TERMINAL, Standing, standing_of
 
@@ -167,7 +167,7 @@ class DurableGraph(CompiledStateGraph):  # type: ignore[type-arg]
         return standing, report_on_state(attempt.run_id, standing, snapshot.values if snapshot else {})
 
 
-_PUT_DOWN = (GraphDrained, asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, DatabaseUnavailable)
+_PUT_DOWN = (GraphDrained, asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, OutOfService)
 """What ends an attempt and leaves the run to whoever goes on with it; nothing of it is the run's own failure."""
 
 

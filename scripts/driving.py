@@ -20,7 +20,7 @@ from scripts.registers import person
 from scripts.signals import Signals
 from scripts.watching import STREAM_MODES, View
 from state.approvals import Approval, Decision
-from state.errors import AlreadyDecided, DatabaseUnavailable, DevfixError, Fenced, Refused, RunBusy
+from state.errors import AlreadyDecided, DevfixError, Fenced, OutOfService, Refused, RunBusy
 from state.runs import Run
 from state.status import TERMINAL, Status
 
@@ -48,7 +48,7 @@ class Drive:
     async def go_on(self, *, resume: bool = False) -> Run:
         """Attempts until nobody here can do anything more for the run. `resume`: a person wants an ended run to go on.
 
-        Raises RunBusy or Fenced when another attempt holds the run, DatabaseUnavailable.
+        Raises RunBusy or Fenced when another attempt holds the run, OutOfService.
         """
         last = -1
         while True:
@@ -111,7 +111,7 @@ class Drive:
 
     async def _trouble(self, error: BaseException) -> None:
         """An error that the run itself records as its end is reported with the run; any other one is raised."""
-        if isinstance(error, (RunBusy, Fenced, DatabaseUnavailable, Refused)):
+        if isinstance(error, (RunBusy, Fenced, OutOfService, Refused)):
             raise error
         run = await self.application.services.runs.get(self.run_id)
         if run.status != "failed":

@@ -16,7 +16,7 @@ from graph.jobs.repair import GOAL, REPAIR, check_command, existing_folder
 from graph.report import report_on_state
 from scripts.bootstrap import Application
 from state.agent_state import RunInput
-from state.errors import Refused
+from state.errors import HomeUnwritable, Refused
 from state.status import Standing
 from tools.interpreter import find_interpreter
 from tools.patch import check_patch_options
@@ -44,7 +44,7 @@ def named_model(name: str) -> str:
 
 
 async def check_input(application: Application, given: RunInput) -> None:
-    """Refuse what can't work before there is a run. Raises Refused or SandboxUnavailable, in one sentence."""
+    """Refuse what can't work before there is a run. Raises Refused, SandboxUnavailable or HomeUnwritable."""
     repository = existing_folder(given.repository)
     for name in given.env:
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
@@ -53,7 +53,10 @@ async def check_input(application: Application, given: RunInput) -> None:
         check_command(given.test_command)
     await check_patch_options(repository, commit=given.commit, patch_out=given.patch_out)
     home = application.settings.home
-    await asyncio.to_thread(find_interpreter, repository, python=given.python, cache=home / "interpreters")
+    try:
+        await asyncio.to_thread(find_interpreter, repository, python=given.python, cache=home / "interpreters")
+    except OSError as error:
+        raise HomeUnwritable.because(home, error.strerror) from None
     job = application.services.job(given.job or application.settings.job)
     await application.services.models.get(given.model or application.settings.model or job.default_model)
     await choose_sandbox(unsafe_local=given.unsafe_local, allow_network=given.allow_network)

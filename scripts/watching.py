@@ -23,6 +23,10 @@ _ABSORBED: Mapping[str, type | tuple[type, ...]] = {
 """What the view takes over, where it is what it should be: a bad value from outside must not break the display."""
 
 
+_HANDLER = "__error_handler__"
+"""How LangGraph names the task that is told of another one's error."""
+
+
 @dataclass
 class View:
     """A run as it stands. `take` feeds it; it never asks anybody."""
@@ -75,7 +79,7 @@ class View:
             self.running[identifier] = (_doing(name, task["input"]), self.clock())
             return
         self.running.pop(identifier, None)
-        if task.get("error"):
+        if task.get("error") and not name.startswith(_HANDLER):
             yield self._line(name, f"failed: {_first(str(task['error']))}")
 
     def _update(self, chunk: Mapping[str, Any]) -> Iterator[str]:

@@ -12,9 +12,11 @@
     ├── Fenced                    another attempt took the run over; this one's save was refused
     ├── InvalidState              a value of the state does not fit its field; names the field
     ├── Unserializable            a value would not come back as it was; names the field
-    ├── DatabaseUnavailable
-    │   └── DatabaseUnwritable    it answers and keeps nothing: a full disk, a standby; waiting does not help
-    ├── ArtifactsUnavailable      the artifact store outside the database can't be reached
+    ├── OutOfService              what DevFix itself needs is away: a run is put down, and goes on when it is back
+    │   ├── DatabaseUnavailable
+    │   │   └── DatabaseUnwritable  it answers and keeps nothing: a full disk, a standby; waiting does not help
+    │   ├── ArtifactsUnavailable  the artifact store outside the database can't be reached
+    │   └── HomeUnwritable        DevFix's own folder is read-only, or its disk is full
     ├── SnapshotFailed            a folder can't be read for a snapshot, or can't be made to hold one
     ├── ArtifactMissing           bytes that a checkpoint refers to are gone
     ├── SandboxUnavailable        no level that the caller allows works on this machine
@@ -26,7 +28,7 @@ The class says what kind of trouble it is, the message is the one sentence that 
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Self
 
 
 class DevfixError(RuntimeError):
@@ -85,12 +87,27 @@ class Unserializable(DevfixError):
     """A value would not come back as it was, so nothing was saved; the message names the field."""
 
 
-class DatabaseUnavailable(DevfixError):
+class OutOfService(DevfixError):
+    """Something that DevFix itself needs is away. That is no failure of a run: it is put down, and loses nothing."""
+
+
+class DatabaseUnavailable(OutOfService):
     """PostgreSQL can't be reached or can't be used."""
 
 
-class ArtifactsUnavailable(DevfixError):
+class ArtifactsUnavailable(OutOfService):
     """The artifact store outside the database can't be reached or can't be used."""
+
+
+class HomeUnwritable(OutOfService):
+    """DevFix's own folder can't be written."""
+
+    @classmethod
+    def because(cls, home: object, reason: object) -> Self:
+        return cls(
+            f"DevFix can't write in {home}: {reason}; what was saved before is kept. Free some space there, or name "
+            "another folder in DEVFIX_HOME"
+        )
 
 
 class SnapshotFailed(DevfixError):

@@ -15,7 +15,7 @@ from langgraph.errors import GraphBubbleUp
 from pydantic import JsonValue, ValidationError
 
 from state.approvals import digest_of
-from state.errors import DevfixError, EffectRefused, Fenced
+from state.errors import DevfixError, EffectRefused, Fenced, OutOfService
 from state.failures import FailureKind
 from state.holder import is_gone, kill
 from state.ledger import Effect, Intent, Ledger, Receipt
@@ -182,11 +182,12 @@ class Execution:
 
 
 async def _attempted(tool: Tool, values: Mapping[str, Any], context: ToolContext) -> Performed:
-    """Call the tool's function. What it raises becomes a result, but for LangGraph's own control flow and the fence."""
+    """Call the tool's function. What it raises becomes a result, but for LangGraph's own control flow, the fence, and
+    that something which DevFix itself needs is away."""
     try:
         async with asyncio.timeout(tool.timeout):
             returned = await tool.call(**values, context=context)
-    except (GraphBubbleUp, Fenced):
+    except (GraphBubbleUp, Fenced, OutOfService):
         raise
     except TimeoutError:
         text = f"{tool.name} did not finish within {tool.timeout:g} s and was stopped"

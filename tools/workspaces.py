@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+from state.errors import HomeUnwritable, SnapshotFailed
 from state.holder import is_gone
 from state.runs import Runs
 from state.snapshots import SnapshotCache, Snapshots
@@ -36,10 +37,10 @@ class Workspaces:
         async with self._locks[root]:
             if not await asyncio.to_thread(root.is_dir):
                 self._content.pop(root, None)  # somebody removed it: it is made anew from its snapshot
-            await asyncio.to_thread(_make, root)
+            await self._make(root)
             if snapshot is not None and self._content.get(root) != snapshot:
                 self._content.pop(root, None)
-                await self._snapshots.restore(snapshot, root)
+                await self._restore(snapshot, root)
                 self._content[root] = snapshot
         return Workspace(root=root, repository=Path(repository) if repository else root)
 
@@ -55,12 +56,26 @@ class Workspaces:
         """A new folder with this content, for evidence that owes nothing to what was run before."""
         root = self.folder(run_id, epoch).with_name(f"fresh-{snapshot[:12]}")
         await asyncio.to_thread(remove_tree, root)
-        await asyncio.to_thread(_make, root)
+        await self._make(root)
         try:
-            await self._snapshots.restore(snapshot, root)
+            await self._restore(snapshot, root)
             yield Workspace(root=root, repository=Path(repository) if repository else root)
         finally:
             await asyncio.to_thread(remove_tree, root)
+
+    async def _make(self, root: Path) -> None:
+        try:
+            await asyncio.to_thread(_make, root)
+        except OSError as error:
+            raise HomeUnwritable.because(self._home, error.strerror) from error
+
+    async def _restore(self, snapshot: str, root: Path) -> None:
+        try:
+            await self._snapshots.restore(snapshot, root)
+        except SnapshotFailed as error:
+            if isinstance(error.__cause__, OSError):
+                raise HomeUnwritable.because(self._home, error.__cause__.strerror) from error
+            raise
 
     async def leave(self, run_id: str, epoch: int, *, ended: bool) -> None:
         """Forget an attempt's folder: a waiting run's stays for people to look at, an ended run's is removed."""

@@ -19,7 +19,7 @@ from graph.services import Services
 from graph.update import Update, update
 from state.agent_state import AgentState, Report, Task, ToolCall
 from state.approvals import Approval, Decision, Question
-from state.errors import AlreadyDecided, DevfixError, Fenced, Refused
+from state.errors import AlreadyDecided, DevfixError, Fenced, OutOfService, Refused
 from state.failures import Failure, FailureKind
 
 
@@ -54,7 +54,7 @@ async def approval(state: AgentState, *, services: Services) -> Update:
         return _unaskable(state, calls, "tool_failed", objection)
     try:
         questions = [await _question(state, call, services) for call in calls]
-    except Fenced:
+    except (Fenced, OutOfService):
         raise
     except DevfixError as error:
         return _unaskable(state, calls, "effect_refused", str(error))

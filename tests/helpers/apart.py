@@ -30,6 +30,12 @@ class Apart:
     def shell(self, line: str) -> Ended:
         return self._run(["sh", "-c", line], {})
 
+    def mount(self, mount: Sequence[object]) -> None:
+        assert self.shell(shlex.join(["mount", *map(str, mount)])).code == 0
+
+    def unmount(self, place: Path) -> None:
+        assert self.shell(shlex.join(["umount", str(place)])).code == 0
+
     def path(self, path: Path) -> Path:
         """Where a file behind the mounts is seen from here."""
         return Path(f"/proc/{self._process}/root", *path.parts[1:])
@@ -50,10 +56,10 @@ class Apart:
 @contextmanager
 def apart(cli: Cli, *mounts: Sequence[object]) -> Iterator[Apart]:
     """Each of `mounts` is what follows the word `mount`. Skips the test where this machine does not let us mount."""
-    lines = " && ".join(shlex.join(["mount", *map(str, mount)]) for mount in mounts)
+    lines = "".join(shlex.join(["mount", *map(str, mount)]) + " && " for mount in mounts)
     user = [] if os.geteuid() == 0 else ["--map-root-user"]
     with subprocess.Popen(
-        ["unshare", "--mount", *user, "sh", "-c", f"{lines} && echo ready && cat"],
+        ["unshare", "--mount", *user, "sh", "-c", f"{lines}echo ready && cat"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 
 from graph.models.search_repair import SearchRepairModel
@@ -173,6 +174,25 @@ def test_a_rejected_patch_is_taken_back_and_the_next_one_is_proposed() -> None:
     assert len(set(asked)) == 2
     assert len(world.applied) == 1
     assert world.passes(world.applied[0]) == [True]
+
+
+@pytest.mark.parametrize("trouble", ["the disk is full", "Nobody answered in time; the call was not made."])
+def test_a_patch_that_could_not_be_applied_is_asked_for_once_more(trouble: str) -> None:
+    """Nobody refused it: it is the same patch, and no other is looked for."""
+    world = World("def last(xs):\n    return xs[len(xs)]\n", lambda found: found["last"]([4, 5, 6]) == 6)
+    asked: list[str] = []
+
+    def full_once(summary: str) -> str:
+        asked.append(summary)
+        if len(asked) == 1:
+            raise PermissionError(trouble)
+        return world.apply_patch_to_repository(summary)
+
+    world.answers["apply_patch_to_repository"] = full_once
+    pursue(world)
+    assert len(asked) == 2
+    assert asked[0] == asked[1]
+    assert len(world.applied) == 1
 
 
 def test_an_answer_in_the_place_of_the_tool_is_no_applied_patch() -> None:
