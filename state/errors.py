@@ -21,7 +21,9 @@
     ├── ArtifactMissing           bytes that a checkpoint refers to are gone
     ├── SandboxUnavailable        no level that the caller allows works on this machine
     ├── GitFailed                 git is missing, refused, or did not answer in time
-    └── EffectRefused             an effect can't be performed as it was approved
+    ├── EffectRefused             an effect can't be performed as it was approved
+    │   └── NotReached            the other side was not reached: nothing happened, and later it may go
+    └── Unanswered                a request left, and what became of it was not told
 
 The class says what kind of trouble it is, the message is the one sentence that a person reads.
 """
@@ -132,3 +134,11 @@ class GitFailed(DevfixError):
 
 class EffectRefused(DevfixError):
     """An effect can't be performed as it was approved; nothing was changed outside."""
+
+
+class NotReached(EffectRefused):
+    """The other side was not reached, or put the request off: certainly nothing happened, and later it may go."""
+
+
+class Unanswered(DevfixError):
+    """A request left, and what became of it was not told: it may have happened."""

@@ -7,9 +7,10 @@ import tomllib
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import ConfigDict, Field, ValidationError, field_validator
 
 from state.errors import Refused
+from state.outward import OutwardSettings
 
 
 def home() -> Path:
@@ -28,7 +29,7 @@ def settings_file() -> Path:
     return home() / "settings.toml"
 
 
-class Settings(BaseModel):
+class Settings(OutwardSettings):
     """One process's settings, read once at the composition root and handed down."""
 
     model_config = ConfigDict(extra="forbid")

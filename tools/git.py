@@ -210,6 +210,15 @@ async def identity(repository: GitRepository) -> Identity:
     return Identity(name, email) if name and email else Identity("DevFix", "devfix@localhost")
 
 
+async def remote_url(repository: GitRepository, name: str) -> str | None:
+    """Where the repository's own settings push to under this name. They may be hostile: look at it before use."""
+    for key in (f"remote.{name}.pushurl", f"remote.{name}.url"):
+        result = await _in_repository("config", "--get", key, repository=repository)
+        if result.code == 0 and (url := os.fsdecode(result.output).strip()):
+            return url
+    return None
+
+
 @asynccontextmanager
 async def scratch(repository: GitRepository) -> AsyncIterator[Scratch]:
     """A git directory of ours, with our settings and no work tree, that reads and writes the repository's objects.
