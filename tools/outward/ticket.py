@@ -125,7 +125,9 @@ class _Tracker:
     async def _create_in_roundup(self, fields: Mapping[str, Any], body: str) -> Answer:
         """The text is a message of its own; one that no ticket refers to is seen nowhere."""
         try:
-            message = await self._created(f"{self._url.rpartition('/')[0]}/msg", {"content": body})
+            # Roundup tells those who are concerned with a ticket, its messages' authors among them: they must be named.
+            author = {"author": self._settings.ticket_user} if self._settings.ticket_user else {}
+            message = await self._created(f"{self._url.rpartition('/')[0]}/msg", {"content": body, **author})
             token = await self._created(f"{self._url}/@poe", {})
             once = str(token.value["data"]["link"]).rpartition("/")[2]
             messages = [str(message.value["data"]["id"])]
