@@ -11,6 +11,7 @@ from pydantic import JsonValue
 from state.database import Database
 from state.holder import this_process
 from state.ledger import PostgresLedger
+from state.queue import Queue
 from state.runs import PostgresRuns
 from state.settings import Settings
 from tools.execution import Execution, Performed, effect_key
@@ -27,7 +28,7 @@ class Outside:
         quick = {"outward_timeout_seconds": 1.0, "outward_settle_seconds": 0.5}
         self.settings = Settings(home=folder / "home", **{**quick, **settings})
         self.tools = {tool.name: tool for tool in outward_tools(self.settings)}
-        self.runs = PostgresRuns(database=database, lease_seconds=5)
+        self.runs = PostgresRuns(database=database, queue=Queue(database=database, lease_seconds=5), lease_seconds=5)
         self.ledger = PostgresLedger(database=database)
         self.execution = Execution(ledger=self.ledger, runs=self.runs)
         self.work: dict[str, Any] = {}
