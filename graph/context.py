@@ -20,6 +20,7 @@ async def context_of(task: Task, workspace: Workspace, services: Services) -> To
         call_id=task.call.id,
         key=effect_key(task.run_id, task.call.id),
         bound=task.call.bound,
+        again=task.call.again,
         work=task.work,
         snapshot=task.snapshot,
         workspace=workspace,

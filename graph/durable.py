@@ -144,9 +144,10 @@ class DurableGraph(CompiledStateGraph):  # type: ignore[type-arg]
         services.attempts.pop(run_id, None)
         await attempt.warm.aclose()
         services.saved.pop((run_id, attempt.epoch), None)
-        if isinstance(error, Fenced) or attempt.overtaken:
-            return
         try:
+            if isinstance(error, Fenced) or attempt.overtaken:
+                await services.runs.stopped(run_id, attempt.epoch)
+                return
             with contextlib.suppress(Fenced):
                 if finish := getattr(self.checkpointer, "finish", None):
                     await finish(run_id, attempt.epoch)

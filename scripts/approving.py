@@ -15,15 +15,17 @@ from state.status import TERMINAL
 from tools.execution import validated
 
 
-def decision_of(*, edit: str | None, reject: str | None, respond: str | None) -> Decision:
+def decision_of(*, edit: str | None, reject: str | None, respond: str | None, again: bool = False) -> Decision:
     """The decision that the options name; approve without any. Raises Refused."""
     if sum(each is not None for each in (edit, reject, respond)) > 1:
         raise Refused("give one of --edit, --reject and --respond; nothing was decided")
+    if again and (reject is not None or respond is not None):
+        raise Refused("--again goes with an approval; nothing was decided")
     if edit is not None:
-        return Decision(type="edit", arguments=_object(edit))
+        return Decision(type="edit", arguments=_object(edit), again=again)
     if reject is not None:
         return Decision(type="reject", message=reject)
-    return Decision(type="approve") if respond is None else Decision(type="respond", message=respond)
+    return Decision(type="approve", again=again) if respond is None else Decision(type="respond", message=respond)
 
 
 def _object(text: str) -> dict[str, Any]:

@@ -75,7 +75,7 @@ def build(settings: Settings | None = None, *, label: str, jobs: Mapping[str, Jo
         artifacts=artifacts,
         snapshots=snapshots,
         workspaces=Workspaces(home=settings.home, snapshots=snapshots),
-        execution=Execution(ledger=ledger, runs=runs),
+        execution=Execution(ledger=ledger, runs=runs, stop_seconds=2 * settings.heartbeat_seconds),
         models=models,
         jobs=jobs,
         label=label,

@@ -49,6 +49,8 @@ class ToolCall(BaseModel):
     """A person has to answer first; an approved call is gated no more."""
     bound: dict[str, JsonValue] = {}
     """What DevFix fixed when the person was asked."""
+    again: bool = False
+    """A person said that an effect which has happened shall happen once more."""
     origin: Literal["model", "devfix"] = "model"
     """devfix: a call that the job's rules make (evidence), with no message to answer."""
 

@@ -59,6 +59,8 @@ class Decision(BaseModel):
     """Why it was rejected, or what the person answers in place of the tool."""
     arguments: dict[str, JsonValue] | None = None
     """The edited arguments."""
+    again: bool = False
+    """With approve or edit: do it once more, although an equal effect has happened (its receipt is given else)."""
 
 
 class Approval(BaseModel):

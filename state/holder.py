@@ -41,8 +41,13 @@ def is_gone(holder: Holder) -> bool | None:
     return started == "" or started != holder.started
 
 
+def is_frozen(holder: Holder) -> bool:
+    """Whether the process is seen, on this machine, to be stopped by a signal."""
+    return is_gone(holder) is False and _stat(holder.pid)[:1] in (["T"], ["t"])
+
+
 def kill(holder: Holder) -> None:
-    """End a frozen process on this machine; one that is already gone, or is not ours to end, is left alone."""
+    """End a process on this machine that holds what it should not; one that is gone, or not ours, is left alone."""
     if is_gone(holder) is not False or holder.pid == os.getpid():
         return
     try:
@@ -60,9 +65,14 @@ def _boot() -> str:
 
 
 def _started(pid: int) -> str:
-    """Field 22 of /proc/PID/stat, or "" where there is no such process (a zombie has ended too)."""
+    """The process's start time, or "" where there is no such process (a zombie has ended too)."""
+    fields = _stat(pid)
+    return "" if not fields or fields[0] == "Z" else fields[19]
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat from the third on, the process's state; empty where there is no such process."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
-        return ""
-    return "" if fields[0] == "Z" else fields[19]
+        return []

@@ -127,6 +127,9 @@ class Runs(Protocol):
         A worker goes on with the run after `due_seconds`, if nobody has until then; without it, a person does.
         """
 
+    async def stopped(self, run_id: str, epoch: int) -> None:
+        """Say that an attempt which was overtaken has noticed it: nothing of it runs any more."""
+
     async def seize(self, run_id: str) -> int | None:
         """Raise the epoch for a save from outside any attempt; None for an unknown run. Raises RunBusy."""
 
@@ -292,6 +295,15 @@ class PostgresRuns:
             )
         await self._unlock(run_id, epoch)
         return cursor.rowcount == 1
+
+    async def stopped(self, run_id: str, epoch: int) -> None:
+        async with self._database.transaction() as connection:
+            await connection.execute(
+                "UPDATE attempts SET ended_at = clock_timestamp(), outcome = 'overtaken' "
+                "WHERE run_id = %s AND epoch = %s AND ended_at IS NULL",
+                (run_id, epoch),
+            )
+        await self._unlock(run_id, epoch)
 
     async def seize(self, run_id: str) -> int | None:
         async with self._database.transaction() as connection:
@@ -462,8 +474,12 @@ class MemoryRuns:
             run_id, status=standing.status, reason=standing.reason, report=kept, holder=None, cancel_requested_by=None
         )
         row.alive = False
-        row.attempts[epoch] = row.attempts[epoch]._replace(ended=True)
+        await self.stopped(run_id, epoch)
         return True
+
+    async def stopped(self, run_id: str, epoch: int) -> None:
+        attempts = self._row(run_id).attempts
+        attempts[epoch] = attempts[epoch]._replace(ended=True)
 
     async def seize(self, run_id: str) -> int | None:
         if run_id not in self._rows:

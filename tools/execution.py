@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
+import time
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 from langgraph.errors import GraphBubbleUp
@@ -17,9 +20,10 @@ from pydantic import JsonValue, ValidationError
 from state.approvals import digest_of
 from state.errors import DevfixError, EffectRefused, Fenced, OutOfService
 from state.failures import FailureKind
-from state.holder import is_gone, kill
+from state.holder import is_frozen, is_gone, kill
 from state.ledger import Effect, Intent, Ledger, Receipt
 from state.runs import Runs
+from tools.receipts import receipt_of, repeated, result_of, storable, told
 from tools.registry import Found, Tool, ToolContext, ToolResult
 
 
@@ -31,6 +35,9 @@ class Performed(NamedTuple):
 
 
 Fate = Literal["dead", "unknown"]
+
+_LOOK_SECONDS = 0.05
+_log = logging.getLogger(__name__)
 
 
 def effect_key(run_id: str, call_id: str) -> str:
@@ -56,9 +63,11 @@ def validated(tool: Tool, args: Mapping[str, Any]) -> Mapping[str, Any]:
 class Execution:
     """Performs calls; the only user of the ledger."""
 
-    def __init__(self, *, ledger: Ledger, runs: Runs) -> None:
+    def __init__(self, *, ledger: Ledger, runs: Runs, stop_seconds: float = 0.0) -> None:
+        """`stop_seconds`: how long an attempt that was overtaken may take to notice it and to stop."""
         self._ledger = ledger
         self._runs = runs
+        self._stop_seconds = stop_seconds
 
     async def perform(
         self, tool: Tool, args: Mapping[str, JsonValue], context: ToolContext, *, epoch: int
@@ -71,6 +80,17 @@ class Execution:
         if tool.kind != "effect":
             return await _attempted(tool, values, context)
         return await self._once(tool, args, values, context, epoch)
+
+    async def done_before(self, run_id: str, call_id: str, tool: str, arguments: Mapping[str, Any]) -> str | None:
+        """What a person should know before they approve a call (its arguments with `bound`, as in a Question): that an
+        equal effect is in the ledger already, of this run or of one that it branched from. None where there is none."""
+        effect = await self._ledger.alike(_intent(run_id, call_id, tool, arguments, again=False))
+        if effect is None or (effect.run_id, effect.call_id) == (run_id, call_id):
+            return None
+        return (
+            f"{told(effect)} Approving gives the model {'its receipt' if effect.receipt else 'this outcome'} and does "
+            "nothing; to do it once more, approve with `again`."
+        )
 
     async def settle_orphans(self, run_id: str, open_calls: Collection[str], *, epoch: int) -> list[Effect]:
         """Effects that a dead attempt began for calls that the state does not have open any more: nobody will finish
@@ -87,14 +107,8 @@ class Execution:
         context: ToolContext,
         epoch: int,
     ) -> Performed:
-        intent = Intent(
-            run_id=context.run_id,
-            call_id=context.call_id,
-            tool=tool.name,
-            digest=digest_of(tool.name, {**args, "bound": dict(context.bound)}),
-            arguments={**args, "bound": dict(context.bound)},
-            key=context.key,
-        )
+        arguments = {**args, "bound": dict(context.bound)}
+        intent = _intent(context.run_id, context.call_id, tool.name, arguments, again=context.again)
         try:
             claimed = await self._ledger.claim(intent, epoch=epoch)
         except EffectRefused as error:
@@ -107,48 +121,64 @@ class Execution:
         self, effect: Effect, tool: Tool, values: Mapping[str, Any], context: ToolContext, epoch: int
     ) -> Performed:
         """What becomes of an effect that was claimed before."""
+        if effect.run_id != context.run_id:
+            return await self._of_an_ancestor(effect, tool, values, context)
+        if effect.call_id != context.call_id:  # an equal effect: what became of it, under its own key
+            context = replace(context, call_id=effect.call_id, key=effect.key)
+            performed = await self._recover(effect, tool, values, context, epoch)
+            return performed if performed.failure else Performed(repeated(told(effect), performed.result))
         if effect.receipt is not None:
-            return Performed(_result_of(effect.receipt))
-        if effect.state == "unknown" or effect.call_id != context.call_id:
-            return _in_doubt(tool, effect)
+            return Performed(await result_of(effect.receipt, context))
+        if effect.state == "unknown":
+            return _in_doubt(effect)
         if tool.idempotent:
-            return await self._perform(tool, values, context, epoch)
-        if await self._fate(effect, epoch) == "unknown" or tool.verify is None:
-            return await self._verified_or_in_doubt(effect, tool, values, context, epoch)
-        try:
-            found = await tool.verify(values, context)
-        except DevfixError:
-            return await self._doubted(effect, tool, epoch)
-        if found is not None:
-            return await self._settle(context, _receipt_of(found), epoch)
-        return await self._perform(tool, values, context, epoch)
+            return await self._performed_anew(tool, values, context, epoch)
+        fate, answer = await self._fate(effect, epoch), await _asked(tool, values, context)
+        if answer.found is not None:
+            return await self._settle(context, receipt_of(answer.found), epoch)
+        if answer.known and (fate == "dead" or effect.state == "absent"):
+            return await self._performed_anew(tool, values, context, epoch)
+        return _in_doubt(await self._ledger.doubt(effect.run_id, effect.call_id, epoch=epoch))
 
-    async def _doubted(self, effect: Effect, tool: Tool, epoch: int) -> Performed:
-        """The other side can't be asked: a person decides."""
-        return _in_doubt(tool, await self._ledger.doubt(effect.run_id, effect.call_id, epoch=epoch))
+    async def _of_an_ancestor(
+        self, effect: Effect, tool: Tool, values: Mapping[str, Any], context: ToolContext
+    ) -> Performed:
+        """The equal effect of a run that this one branched from: its row is that run's to write, so it is only read."""
+        if effect.receipt is not None:
+            return Performed(repeated(told(effect), await result_of(effect.receipt, context)))
+        theirs = replace(context, run_id=effect.run_id, call_id=effect.call_id, key=effect.key)
+        answer = await _asked(tool, values, theirs)
+        if answer.found is None:
+            return _in_doubt(effect)
+        return Performed(repeated(told(effect), await result_of(receipt_of(answer.found), context)))
 
     async def _fate(self, effect: Effect, epoch: int) -> Fate:
-        """Whether whoever claimed the effect can still be performing it; a frozen process of this machine is ended."""
+        """Whether whoever claimed the effect can still be performing it.
+
+        An attempt that was overtaken notices it at its next beat, stops what it performs, and says so. A process of
+        this machine that does not, because it is frozen or stuck, is ended.
+        """
         if effect.epoch == epoch:
             return "dead"
-        former = await self._runs.attempt(effect.run_id, effect.epoch)
-        if former.ended:
-            return "dead"
-        if is_gone(former.holder) is False:
-            kill(former.holder)
-            await asyncio.sleep(0.05)
+        waited_until = time.monotonic() + self._stop_seconds
+        while True:
+            former = await self._runs.attempt(effect.run_id, effect.epoch)
+            if former.ended or is_gone(former.holder):
+                return "dead"
+            if is_frozen(former.holder) or time.monotonic() >= waited_until:
+                break
+            await asyncio.sleep(_LOOK_SECONDS)
+        kill(former.holder)
+        await asyncio.sleep(_LOOK_SECONDS)
         return "dead" if is_gone(former.holder) else "unknown"
 
-    async def _verified_or_in_doubt(
-        self, effect: Effect, tool: Tool, values: Mapping[str, Any], context: ToolContext, epoch: int
+    async def _performed_anew(
+        self, tool: Tool, values: Mapping[str, Any], context: ToolContext, epoch: int
     ) -> Performed:
-        try:
-            found = await tool.verify(values, context) if tool.verify is not None else None
-        except DevfixError:
-            found = None
-        if found is not None:
-            return await self._settle(context, _receipt_of(found), epoch)
-        return await self._doubted(effect, tool, epoch)
+        """This attempt performs it from here on, and the ledger says so first: whoever comes after this one must look
+        for this one, not for the attempt that began."""
+        await self._ledger.retake(context.run_id, context.call_id, epoch=epoch)
+        return await self._perform(tool, values, context, epoch)
 
     async def _perform(self, tool: Tool, values: Mapping[str, Any], context: ToolContext, epoch: int) -> Performed:
         performed = await _attempted(tool, values, context)
@@ -164,21 +194,45 @@ class Execution:
         self, performed: Performed, tool: Tool, values: Mapping[str, Any], context: ToolContext, epoch: int
     ) -> Performed:
         """An effect failed in a way that leaves open whether it happened: the other side is asked."""
-        try:
-            found = await tool.verify(values, context) if tool.verify is not None else None
-            known = tool.verify is not None
-        except DevfixError:
-            found, known = None, False
-        if not known:
-            return _in_doubt(tool, await self._ledger.doubt(context.run_id, context.call_id, epoch=epoch))
-        if found is not None:
-            return await self._settle(context, _receipt_of(found), epoch)
-        await self._ledger.release(context.run_id, context.call_id, epoch=epoch)
+        answer = await _asked(tool, values, context)
+        if not answer.known:
+            return _in_doubt(await self._ledger.doubt(context.run_id, context.call_id, epoch=epoch))
+        if answer.found is not None:
+            return await self._settle(context, receipt_of(answer.found), epoch)
+        await self._ledger.missed(context.run_id, context.call_id, epoch=epoch)
         return performed
 
     async def _settle(self, context: ToolContext, receipt: Receipt, epoch: int) -> Performed:
-        effect = await self._ledger.settle(context.run_id, context.call_id, receipt, epoch=epoch)
-        return Performed(_result_of(effect.receipt or receipt))
+        stored = await storable(receipt, context)
+        effect = await self._ledger.settle(context.run_id, context.call_id, stored, epoch=epoch)
+        return Performed(await result_of(effect.receipt or stored, context))
+
+
+def _intent(run_id: str, call_id: str, tool: str, arguments: Mapping[str, Any], *, again: bool) -> Intent:
+    digest = digest_of(tool, arguments)
+    return Intent(run_id, call_id, tool, digest, arguments, effect_key(run_id, call_id), again)
+
+
+class _Answer(NamedTuple):
+    """What the other side says of an effect."""
+
+    known: bool
+    """False: it can't be asked, or did not answer."""
+    found: Found = None
+
+
+async def _asked(tool: Tool, values: Mapping[str, Any], context: ToolContext) -> _Answer:
+    """Whatever `verify` raises is no answer; LangGraph's own control flow and the fence are raised."""
+    if tool.verify is None:
+        return _Answer(known=False)
+    try:
+        async with asyncio.timeout(tool.timeout):
+            return _Answer(True, await tool.verify(values, context))
+    except (GraphBubbleUp, Fenced):
+        raise
+    except Exception as error:  # noqa: BLE001 - `verify` is any user's code
+        _log.warning("%s of run %s could not be verified: %s", tool.name, context.run_id[:8], error)
+        return _Answer(known=False)
 
 
 async def _attempted(tool: Tool, values: Mapping[str, Any], context: ToolContext) -> Performed:
@@ -202,17 +256,9 @@ async def _attempted(tool: Tool, values: Mapping[str, Any], context: ToolContext
     return Performed(returned if isinstance(returned, ToolResult) else ToolResult(content=returned))
 
 
-def _receipt_of(found: Found) -> Receipt:
-    return {"content": "It had been done already; this is its receipt.", "facts": dict(found or {})}
-
-
-def _result_of(receipt: Receipt) -> ToolResult:
-    return ToolResult.model_validate(receipt)
-
-
-def _in_doubt(tool: Tool, effect: Effect) -> Performed:
+def _in_doubt(effect: Effect) -> Performed:
     text = (
-        f"the outcome of {tool.name} is unknown: it was begun at {effect.claimed_at:%Y-%m-%d %H:%M:%S %Z} and never "
+        f"the outcome of {effect.tool} is unknown: it was begun at {effect.claimed_at:%Y-%m-%d %H:%M:%S %Z} and never "
         "confirmed. It is not repeated by itself; a person has to look"
     )
     return Performed(ToolResult(content=text, is_error=True), "outcome_unknown")

@@ -59,6 +59,8 @@ class ToolContext:
     """The idempotency key: the same for each try of this call, in whatever process."""
     bound: Mapping[str, JsonValue] = field(default_factory=dict)
     """What `bind` fixed for this call when the person was asked."""
+    again: bool = False
+    """A person said that the effect shall happen once more, although an equal one has happened."""
     work: Mapping[str, Any]
     """The job's part of the state, read-only."""
     snapshot: str | None = None

@@ -38,6 +38,8 @@ class _Answer(BaseModel):
     type: str
     message: str | None = None
     edited_action: _Action | None = None
+    again: bool = False
+    """A word of DevFix's own: with approve or edit, do once more what is in the ledger already."""
 
 
 class _Answers(BaseModel):
@@ -58,10 +60,20 @@ async def approval(state: AgentState, *, services: Services) -> Update:
         raise
     except DevfixError as error:
         return _unaskable(state, calls, "effect_refused", str(error))
-    descriptions = [rules.describe(state, call) for call in calls]
+    descriptions = [
+        await _description(state, call, question, services) for call, question in zip(calls, questions, strict=True)
+    ]
     ttl_seconds = services.settings.approval_ttl_seconds
     rows = await _answered(state, questions, services, descriptions, ttl_seconds=ttl_seconds)
     return _after(state, calls, rows)
+
+
+async def _description(state: AgentState, call: ToolCall, question: Question, services: Services) -> str:
+    """What a person is shown: the job's words, and whether the same thing was done before."""
+    described = services.job(state.job).rules.describe(state, call)
+    arguments = {**question.arguments, "bound": question.bound}
+    before = await services.execution.done_before(state.run_id, call.id, call.name, arguments)
+    return f"{described}\n\n{before}" if before else described
 
 
 def _unaskable(state: AgentState, calls: Sequence[ToolCall], kind: FailureKind, why: str) -> Update:
@@ -128,6 +140,7 @@ def _decision(answer: _Answer) -> Decision:
                 "type": answer.type,
                 "message": answer.message,
                 "arguments": answer.edited_action.args if answer.edited_action else None,
+                "again": answer.again,
             }
         )
     except ValidationError:
@@ -163,6 +176,7 @@ def _schema(number: int) -> dict[str, Any]:
             "type": {"enum": ["approve", "edit", "reject", "respond"]},
             "message": {"type": "string"},
             "edited_action": {"type": "object"},
+            "again": {"type": "boolean"},
         },
         "required": ["type"],
     }
@@ -208,7 +222,8 @@ def _granted(call: ToolCall, row: Approval) -> ToolCall | None:
     if row.decision is None or row.decision.type in {"reject", "respond"}:
         return None
     args = row.question.arguments if row.decision.type == "approve" else cast("dict[str, Any]", row.decision.arguments)
-    return call.model_copy(update={"args": args, "bound": row.question.bound, "gated": False})
+    granted = {"args": args, "bound": row.question.bound, "again": row.decision.again, "gated": False}
+    return call.model_copy(update=granted)
 
 
 def _refusal(row: Approval) -> ToolMessage:

@@ -21,6 +21,9 @@ def approve(
     edit: Annotated[str | None, typer.Option(metavar="JSON", help="Approve with these arguments instead.")] = None,
     reject: Annotated[str | None, typer.Option(metavar="WHY", help="Refuse; the model is told why.")] = None,
     respond: Annotated[str | None, typer.Option(metavar="TEXT", help="Answer in place of the tool.")] = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Do it once more, although the same effect has happened before.")
+    ] = False,
     by: By = None,
     detach: Annotated[bool, typer.Option("--detach", help="Only record the answer.")] = False,
     as_json: Json = False,
@@ -32,7 +35,7 @@ def approve(
     """
     from scripts.approving import decision_of
 
-    decision = decision_of(edit=edit, reject=reject, respond=respond)
+    decision = decision_of(edit=edit, reject=reject, respond=respond, again=again)
     return asyncio.run(_approve(run, call, decision, by=by, detach=detach, as_json=as_json))
 
 

@@ -1,4 +1,4 @@
-"""The promise of a ledger. Epoch 1 holds run `r` in the fixture."""
+"""The promise of a ledger. In the fixture epoch 1 holds run `r`, and run `branch`, which branched from it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from state.errors import EffectRefused, Fenced
 from state.ledger import Intent, Ledger
 
 
-def intent(call: str = "c1", digest: str = "d", *, again: bool = False) -> Intent:
-    return Intent("r", call, "post", digest, {"to": "ada"}, f"key-{call}", again)
+def intent(call: str = "c1", digest: str = "d", *, run: str = "r", again: bool = False) -> Intent:
+    return Intent(run, call, "post", digest, {"to": "ada"}, f"key-{run}-{call}", again)
 
 
 class LedgerContract:
@@ -43,6 +43,34 @@ class LedgerContract:
         await ledger.settle("r", "c1", {"n": 1}, epoch=1)
         assert (await ledger.claim(intent("c2"), epoch=1)).effect.receipt == {"n": 1}
         assert (await ledger.claim(intent("c3", again=True), epoch=1)).fresh
+
+    async def test_a_branch_gets_the_receipts_of_the_run_that_it_branched_from(self, ledger: Ledger) -> None:
+        """Not the other way round; and what is settled speaks before what is not."""
+        await ledger.claim(intent("c0"), epoch=1)
+        await ledger.missed("r", "c0", epoch=1)
+        await ledger.claim(intent("c1", again=True), epoch=1)
+        await ledger.settle("r", "c1", {"n": 1}, epoch=1)
+        for known in (
+            await ledger.alike(intent("c0", run="branch")),
+            (await ledger.claim(intent("c0", run="branch"), epoch=1)).effect,
+        ):
+            assert known is not None
+            assert (known.run_id, known.call_id, known.receipt) == ("r", "c1", {"n": 1})
+        assert await ledger.alike(intent("c5", "other", run="branch")) is None
+        assert (await ledger.claim(intent("c9", "e", run="branch"), epoch=1)).fresh
+        assert (await ledger.claim(intent("c9", "e"), epoch=1)).fresh
+
+    async def test_who_performs_it_is_in_the_row(self, ledger: Ledger) -> None:
+        """Also of what another attempt began, and of what failed and is tried again; a receipt is not taken back."""
+        await ledger.claim(intent(), epoch=1)
+        assert (await ledger.missed("r", "c1", epoch=1)).state == "absent"
+        again = await ledger.retake("r", "c1", epoch=1)
+        assert (again.state, again.epoch, again.settled_at) == ("claimed", 1, None)
+        await ledger.settle("r", "c1", {}, epoch=1)
+        assert (await ledger.retake("r", "c1", epoch=1)).state == "settled"
+        assert (await ledger.missed("r", "c1", epoch=1)).state == "settled"
+        with pytest.raises(Fenced):
+            await ledger.retake("r", "c1", epoch=7)
 
     async def test_a_known_call_with_other_arguments_is_refused(self, ledger: Ledger) -> None:
         """The digest is the effect's identity."""

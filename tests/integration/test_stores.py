@@ -8,12 +8,13 @@ import pytest
 
 from state.approvals import PostgresApprovals
 from state.database import Database
+from state.errors import EffectRefused
 from state.holder import this_process
 from state.ledger import PostgresLedger
 from state.queue import Queue
 from state.runs import PostgresRuns
 from tests.contracts.approvals import ApprovalsContract
-from tests.contracts.ledger import LedgerContract
+from tests.contracts.ledger import LedgerContract, intent
 from tests.contracts.runs import RunsContract
 
 
@@ -77,8 +78,19 @@ class TestPostgresLedger(LedgerContract):
     async def ledger(self, database: Database) -> PostgresLedger:
         runs = runs_on(database)
         await runs.register("r")
-        await runs.claim("r", this_process("test"))
+        await runs.register("branch", parent="r")
+        for run_id in ("r", "branch"):
+            await runs.claim(run_id, this_process("test"))
         return PostgresLedger(database=database)
+
+    async def test_a_row_that_this_version_cannot_read_is_refused(self, ledger: PostgresLedger) -> None:
+        """And left as it is."""
+        await ledger.claim(intent(), epoch=1)
+        await ledger.settle("r", "c1", {}, epoch=1)
+        async with ledger._database.transaction() as connection:
+            await connection.execute("UPDATE effects SET receipt = %s", (b"\xc1 of another kind",))
+        with pytest.raises(EffectRefused, match="can't be read by this version"):
+            await ledger.claim(intent(), epoch=1)
 
 
 class TestPostgresApprovals(ApprovalsContract):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 from langgraph.errors import GraphInterrupt
 
 from state.approvals import digest_of
+from state.artifacts import MemoryArtifacts
 from state.errors import DevfixError, EffectRefused, Fenced
 from state.holder import this_process
 from state.ledger import Intent, MemoryLedger
@@ -26,12 +28,13 @@ class Sink:
     def __init__(self) -> None:
         self.letters: list[str] = []
         self.trouble: Exception | None = None
-        self.deaf = False
+        self.deaf: Exception | None = None
+        self.says = "posted"
 
     def tool(self, **options: Any) -> Tool:
         async def find(args: Mapping[str, Any], context: ToolContext) -> Found:
             if self.deaf:
-                raise DevfixError("the post box does not answer")
+                raise self.deaf
             return {"key": context.key} if context.key in self.letters else None
 
         async def post(to: str, *, context: ToolContext) -> str:
@@ -41,7 +44,7 @@ class Sink:
             self.letters.append(context.key)
             if self.trouble is not None:
                 raise self.trouble
-            return "posted"
+            return self.says
 
         return tool(kind="effect", **{"verify": find, **options})(post)
 
@@ -53,6 +56,7 @@ class Desk:
         self.ledger = MemoryLedger()
         self.runs = MemoryRuns()
         self.execution = Execution(ledger=self.ledger, runs=self.runs)
+        self.artifacts = MemoryArtifacts()
         self.epoch = 0
 
     async def hold(self) -> None:
@@ -61,15 +65,16 @@ class Desk:
         self.epoch = (await self.runs.claim(RUN, this_process())).epoch
         self.ledger.epochs[RUN] = self.epoch
 
-    async def do(self, made: Tool, call: str = CALL, **args: Any) -> Performed:
+    async def do(self, made: Tool, call: str = CALL, *, run: str = RUN, again: bool = False, **args: Any) -> Performed:
         context = cast("Any", ToolContext)(
-            run_id=RUN,
+            run_id=run,
             call_id=call,
-            key=effect_key(RUN, call),
+            key=effect_key(run, call),
+            again=again,
             work={},
             workspace=None,
             sandbox=None,
-            artifacts=None,
+            artifacts=self.artifacts,
             snapshots=None,
             settings=None,
         )
@@ -80,8 +85,7 @@ class Desk:
 
     async def leave_claimed(self, made: Tool) -> None:
         """A process died between the intent and the receipt."""
-        digest = digest_of(made.name, {"to": "ada", "bound": {}})
-        await self.ledger.claim(Intent(RUN, CALL, made.name, digest, {}, effect_key(RUN, CALL)), epoch=self.epoch)
+        await self.ledger.claim(_claim(made, CALL, "ada"), epoch=self.epoch)
 
 
 @pytest.fixture
@@ -158,11 +162,11 @@ async def test_a_sink_that_refuses_doubles_is_simply_asked_again(desk: Desk, sin
     assert (await desk.do(made)).failure is None
 
 
-@pytest.mark.parametrize("how", ["uncheckable", "deaf"])
+@pytest.mark.parametrize("how", ["uncheckable", "deaf", "broken"])
 async def test_where_nobody_can_know_a_person_decides(desk: Desk, sink: Sink, how: str) -> None:
     """Also when the other side does not answer."""
     made = sink.tool(verify=None, uncheckable=True) if how == "uncheckable" else sink.tool()
-    sink.deaf = how == "deaf"
+    sink.deaf = {"uncheckable": None, "deaf": DevfixError("no answer"), "broken": KeyError("a bug of verify's")}[how]
     await desk.leave_claimed(made)
     await desk.hold()
     _die(desk)
@@ -186,10 +190,136 @@ async def test_an_effect_that_is_refused_leaves_no_intent(desk: Desk, sink: Sink
 
 
 async def test_the_same_effect_under_a_new_id_is_not_done_again(desk: Desk, sink: Sink) -> None:
-    """A model that asks twice gets the first receipt."""
+    """A model that asks twice gets the first receipt, and reads that it is one; a person can say: again."""
     await desk.do(sink.tool())
-    await desk.do(sink.tool(), "another")
+    second = await desk.do(sink.tool(), "another")
+    assert "not done again" in second.result.content
+    assert second.result.content.endswith("posted")
     assert len(sink.letters) == 1
+    assert (await desk.do(sink.tool(), "third", again=True)).result.content == "posted"
+    assert len(sink.letters) == 2
+
+
+async def test_what_failed_and_is_asked_for_again_is_looked_for_under_its_first_key(desk: Desk, sink: Sink) -> None:
+    """A server that hung may have done it after all, by then."""
+
+    class Lost(Exception):
+        """The connection broke before the letter arrived."""
+
+    made, first = sink.tool(), effect_key(RUN, CALL)
+
+    async def hangs(to: str, *, context: ToolContext) -> str:
+        """Post a letter."""
+        raise Lost
+
+    broken = replace(made, call=hangs)
+    assert (await desk.do(broken)).failure == "tool_failed"
+    assert await desk.state() == ["absent"]
+    sink.letters.append(first)  # late
+    assert (await desk.do(made, "another")).failure is None
+    assert sink.letters == [first]
+    assert await desk.state() == ["settled"]
+
+
+async def test_what_failed_and_is_tried_again_is_done_under_its_first_key(desk: Desk, sink: Sink) -> None:
+    """One effect, one key, one row, however often it is asked for."""
+    made = sink.tool()
+
+    async def breaks(to: str, *, context: ToolContext) -> str:
+        """Post a letter."""
+        raise OSError("the way is shut")
+
+    assert (await desk.do(replace(made, call=breaks))).failure == "tool_unavailable"
+    await desk.hold()
+    assert (await desk.do(made, "another")).failure is None
+    assert sink.letters == [effect_key(RUN, CALL)]
+    assert await desk.state() == ["settled"]
+
+
+async def test_whoever_comes_third_looks_for_the_second_not_for_the_first(desk: Desk, sink: Sink) -> None:
+    """The first died, the second began anew and froze on another machine: it may be about to send."""
+    made = sink.tool()
+    await desk.leave_claimed(made)
+    await desk.hold()
+    _die(desk)
+    entered, never = asyncio.Event(), asyncio.Event()
+
+    async def freezes(to: str, *, context: ToolContext) -> str:
+        """Post a letter."""
+        entered.set()
+        await never.wait()
+        return ""
+
+    second = asyncio.create_task(desk.do(replace(made, call=freezes)))
+    await entered.wait()
+    await desk.hold()
+    _elsewhere(desk)
+    assert (await desk.do(made)).failure == "outcome_unknown"
+    assert sink.letters == []
+    second.cancel()
+
+
+async def test_an_attempt_that_was_overtaken_is_given_time_to_stop(desk: Desk, sink: Sink) -> None:
+    """It says so when nothing of it runs any more, and then absence proves something."""
+    made = sink.tool()
+    await desk.leave_claimed(made)
+    await desk.hold()
+    _elsewhere(desk)
+    patient = Execution(ledger=desk.ledger, runs=desk.runs, stop_seconds=30)
+    desk.execution = patient
+    performing = asyncio.create_task(desk.do(made))
+    await asyncio.sleep(0.2)
+    assert sink.letters == []
+    await desk.runs.stopped(RUN, desk.epoch - 1)
+    assert (await performing).failure is None
+    assert len(sink.letters) == 1
+
+
+async def test_a_branch_does_not_repeat_what_its_parent_did(desk: Desk, sink: Sink) -> None:
+    """It gets the receipt of a settled effect; of one that hangs in the air only what the other side says."""
+    made = sink.tool()
+    desk.ledger.parents["branch"] = RUN
+    await desk.do(made)
+    assert "not done again" in (await desk.do(made, "b", run="branch")).result.content
+    await desk.ledger.claim(_claim(made, "open", "bob"), epoch=desk.epoch)
+    assert (await desk.do(made, "c", run="branch", to="bob")).failure == "outcome_unknown"
+    sink.letters.append(effect_key(RUN, "open"))
+    assert "not done again" in (await desk.do(made, "d", run="branch", to="bob")).result.content
+    assert len(sink.letters) == 2
+    assert await desk.ledger.of("branch") == []
+
+
+async def test_a_person_is_told_of_the_first_before_they_approve_a_second(desk: Desk, sink: Sink) -> None:
+    """And that approving does nothing unless they say so."""
+    await desk.do(sink.tool())
+    arguments = {"to": "ada", "bound": {}}
+    assert await desk.execution.done_before(RUN, CALL, "post", arguments) is None
+    assert await desk.execution.done_before(RUN, "c2", "post", {**arguments, "to": "bob"}) is None
+    told = await desk.execution.done_before(RUN, "c2", "post", arguments)
+    assert told is not None
+    assert "again" in told
+
+
+async def test_a_large_receipt_is_an_artifact_and_comes_back_whole(desk: Desk, sink: Sink) -> None:
+    """The ledger's row stays small."""
+    sink.says = "\ud800" + "x" * 500_000
+    for _ in range(2):
+        assert (await desk.do(sink.tool())).result.content == sink.says
+    (effect,) = await desk.ledger.of(RUN)
+    assert effect.receipt is not None
+    assert len(str(effect.receipt)) < 2_000
+    assert len(sink.letters) == 1
+
+
+async def test_a_receipt_of_another_version_still_says_that_it_was_done(desk: Desk, sink: Sink) -> None:
+    """Whatever its form."""
+    made = sink.tool()
+    await desk.leave_claimed(made)
+    await desk.ledger.settle(RUN, CALL, {"form": 9, "id": "msg-7"}, epoch=desk.epoch)
+    performed = await desk.do(made)
+    assert performed.failure is None
+    assert "msg-7" in performed.result.content
+    assert sink.letters == []
 
 
 async def test_a_fenced_attempt_begins_nothing(desk: Desk, sink: Sink) -> None:
@@ -255,6 +385,11 @@ def test_an_effect_without_verify_must_say_so(sink: Sink) -> None:
     """It does not register else."""
     with pytest.raises(TypeError, match="uncheckable"):
         sink.tool(verify=None)
+
+
+def _claim(made: Tool, call: str, to: str) -> Intent:
+    digest = digest_of(made.name, {"to": to, "bound": {}})
+    return Intent(RUN, call, made.name, digest, {}, effect_key(RUN, call))
 
 
 def _die(desk: Desk) -> None:

@@ -31,7 +31,8 @@ class TestMemoryLedger(LedgerContract):
     @pytest.fixture
     def ledger(self) -> MemoryLedger:
         ledger = MemoryLedger()
-        ledger.epochs["r"] = 1
+        ledger.epochs = {"r": 1, "branch": 1}
+        ledger.parents["branch"] = "r"
         return ledger
 
 
