@@ -89,8 +89,11 @@ class DurableGraph(CompiledStateGraph):  # type: ignore[type-arg]
                     yield chunk
 
     async def _may_run(self, run_id: str, given: Any, config: RunnableConfig) -> bool:
-        """Whether there is anything to do. Raises AlreadyDecided for an answer that nobody asked for."""
+        """Whether there is anything to do. Raises AlreadyDecided for an answer that nobody asked for, Refused for a run
+        of a job that this process does not know; it is left for one that does."""
         run = await self.services.runs.get(run_id)
+        if run.job and run.epoch:
+            self.services.job(run.job)
         if isinstance(given, Command) and given.resume is not None:
             snapshot = await self.aget_state(_plain(config))
             if run.status in TERMINAL or not snapshot.interrupts:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from graph.agent import build_agent
 from graph.durable import DurableGraph
 from graph.jobs import Job
-from graph.jobs.repair import REPAIR
 from graph.models.load import ModelLoader
 from graph.services import Services
+from scripts.jobs import SHIPPED, known_jobs
 from state.approvals import PostgresApprovals
 from state.artifacts import open_artifacts
 from state.checkpointer import FencedSaver
@@ -24,8 +24,6 @@ from state.steps import Steps
 from state.trace import PostgresTrace
 from tools.execution import Execution
 from tools.workspaces import Workspaces
-
-JOBS: Mapping[str, Job] = {REPAIR.name: REPAIR}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,12 +45,12 @@ class Application:
         return build_agent(self.services, checkpointer=self.saver())
 
 
-def build(settings: Settings | None = None, *, label: str, jobs: Mapping[str, Job] = JOBS) -> Application:
+def build(settings: Settings | None = None, *, label: str, jobs: Mapping[str, Job] = SHIPPED) -> Application:
     """Put the application together. Opens nothing; settings are read here, once, where none are given.
 
-    Raises Refused for settings that do not fit.
+    Raises Refused for settings that do not fit, or a job of the user's that can't be loaded.
     """
-    settings = settings or read_settings()
+    settings, jobs = known_jobs(settings or read_settings(), jobs)
     database = Database(settings)
     queue = Queue(database=database, lease_seconds=settings.lease_seconds)
     runs = PostgresRuns(database=database, queue=queue, lease_seconds=settings.lease_seconds)

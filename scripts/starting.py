@@ -6,21 +6,20 @@ run's first checkpoint, and `ainvoke(None)` goes on from there.
 
 from __future__ import annotations
 
-import asyncio
+import json
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
+from pydantic import JsonValue
+
 from graph.durable import new_run_id
-from graph.jobs.repair import GOAL, REPAIR, check_command, existing_folder
 from graph.report import report_on_state
 from scripts.bootstrap import Application
 from state.agent_state import RunInput
-from state.errors import HomeUnwritable, Refused
+from state.errors import Refused
 from state.status import Standing
-from tools.interpreter import find_interpreter
-from tools.patch import check_patch_options
-from tools.sandbox import choose_sandbox
 
 NEW = Standing("queued", "new")
 
@@ -37,6 +36,20 @@ def completed_input(given: RunInput) -> RunInput:
     return given.model_copy(update=changes)
 
 
+def options_of(named: Sequence[str]) -> dict[str, JsonValue]:
+    """What a job of the user's takes, as NAME=VALUE; a value that is no JSON is text. Raises Refused."""
+    options: dict[str, JsonValue] = {}
+    for each in named:
+        name, equals, value = each.partition("=")
+        if not (name and equals):
+            raise Refused(f"--option {each}: give it as NAME=VALUE; nothing was begun")
+        try:
+            options[name] = json.loads(value)
+        except ValueError:
+            options[name] = value
+    return options
+
+
 def named_model(name: str) -> str:
     """The model's name, with a script's path written out."""
     kind, _, path = name.partition(":")
@@ -45,21 +58,12 @@ def named_model(name: str) -> str:
 
 async def check_input(application: Application, given: RunInput) -> None:
     """Refuse what can't work before there is a run. Raises Refused, SandboxUnavailable or HomeUnwritable."""
-    repository = existing_folder(given.repository)
     for name in given.env:
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
             raise Refused(f"--env {name}: give the variable's name alone; its value comes from the environment")
-    if given.test_command is not None:
-        check_command(given.test_command)
-    await check_patch_options(repository, commit=given.commit, patch_out=given.patch_out)
-    home = application.settings.home
-    try:
-        await asyncio.to_thread(find_interpreter, repository, python=given.python, cache=home / "interpreters")
-    except OSError as error:
-        raise HomeUnwritable.because(home, error.strerror) from None
     job = application.services.job(given.job or application.settings.job)
+    await job.rules.check(given, settings=application.settings)
     await application.services.models.get(given.model or application.settings.model or job.default_model)
-    await choose_sandbox(unsafe_local=given.unsafe_local, allow_network=given.allow_network)
 
 
 async def begin(application: Application, given: RunInput) -> str:
@@ -68,8 +72,7 @@ async def begin(application: Application, given: RunInput) -> str:
     given = await _with_lasting_model(application, given)
     job = services.job(given.job or application.settings.job)
     model = given.model or application.settings.model or job.default_model
-    goal = given.goal or (GOAL if job.name == REPAIR.name else "")
-    await services.runs.register(run_id, goal=goal, job=job.name, model=model)
+    await services.runs.register(run_id, goal=given.goal or job.rules.goal, job=job.name, model=model)
     values = given.model_dump(exclude_defaults=True)
     await application.agent().aupdate_state({"configurable": {"thread_id": run_id}}, values, as_node="__input__")
     await put_down(application, run_id, NEW)

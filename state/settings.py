@@ -45,6 +45,7 @@ class Settings(OutwardSettings):
     artifacts_url: str | None = None
     """An fsspec location for artifacts; without it they are kept in PostgreSQL."""
     job: str = "repair"
+    """What runs are started as: a job's name, or `module:job` for one of the user's own."""
     model: str | None = None
     """`search-repair`, `scripted:FILE`, `recorded:RUN` or `openai:NAME`; without it the job's own default."""
     heartbeat_seconds: float = Field(default=2.0, gt=0)

@@ -1,6 +1,7 @@
 """A job is a kind of work: its tools, prompts, default model, and its evidence for `completed`.
 
-A job of your own is one module with one `Job` object; `graph/jobs/repair.py` is the one that ships.
+A job of your own is one module with one `Job` object, named by `DEVFIX_JOB=module:job`; `graph/jobs/basic.py` has the
+usual answers for it, and `graph/jobs/repair.py` is the one that ships.
 """
 
 from __future__ import annotations
@@ -57,8 +58,14 @@ class Verdict(BaseModel):
 class Rules(Protocol):
     """The decisions that a job takes; each is a plain function of the state, but for `begin`, which may read files."""
 
+    goal: str
+    """The goal of a run that names none."""
+
+    async def check(self, given: RunInput, *, settings: Settings) -> None:
+        """Raises Refused, in one sentence, for an input that can't be worked on; there is no run yet."""
+
     async def begin(self, given: RunInput, *, snapshots: Snapshots, settings: Settings) -> Begun:
-        """Raises BadRepository or another Refused for an input that can't be worked on."""
+        """The run's first step. Raises Refused as `check` does."""
 
     def plan(self, state: AgentState) -> list[str]: ...
 

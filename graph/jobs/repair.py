@@ -12,12 +12,14 @@ from pydantic import BaseModel, JsonValue
 
 from graph.jobs import Begun, Job, Observed, Verdict
 from state.agent_state import AgentState, RunInput, ToolCall, Tried
-from state.errors import BadRepository, Refused
+from state.errors import BadRepository, HomeUnwritable, Refused
 from tools.candidates import evaluate_candidates
 from tools.git import head
+from tools.interpreter import find_interpreter
 from tools.patch import apply_patch_to_repository, check_patch_options
 from tools.read import list_files, read_file, search_text
 from tools.registry import Toolbox
+from tools.sandbox import choose_sandbox
 from tools.testing import run_tests
 from tools.write import edit_file, write_file
 
@@ -94,6 +96,20 @@ then sees the diff and decides.
 
 class RepairRules:
     """The repair job's decisions."""
+
+    goal = GOAL
+
+    async def check(self, given: RunInput, *, settings: Settings) -> None:
+        repository = existing_folder(given.repository)
+        if given.test_command is not None:
+            check_command(given.test_command)
+        await check_patch_options(repository, commit=given.commit, patch_out=given.patch_out)
+        cache = settings.home / "interpreters"
+        try:
+            await asyncio.to_thread(find_interpreter, repository, python=given.python, cache=cache)
+        except OSError as error:
+            raise HomeUnwritable.because(settings.home, error.strerror) from None
+        await choose_sandbox(unsafe_local=given.unsafe_local, allow_network=given.allow_network)
 
     async def begin(self, given: RunInput, *, snapshots: Snapshots, settings: Settings) -> Begun:
         repository = await asyncio.to_thread(existing_folder, given.repository)

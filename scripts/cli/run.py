@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 
 def run(
-    path: Annotated[str, typer.Argument(metavar="PATH", help="The folder whose tests fail.")],
+    path: Annotated[
+        str, typer.Argument(metavar="[PATH]", help="The folder whose tests fail; a job of your own may need none.")
+    ] = "",
     goal: Annotated[
         str, typer.Option(metavar="TEXT", help="What to achieve; without it, that the failing tests pass.")
     ] = "",
@@ -38,6 +40,10 @@ def run(
     unsafe_local: Annotated[
         bool, typer.Option("--unsafe-local", help="Where no sandbox works, run the tests without one.")
     ] = False,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="What a job of your own takes, as JSON or text; may be repeated."),
+    ] = None,
     budget_usd: BudgetUsd = None,
     budget_tokens: BudgetTokens = None,
     step_limit: StepLimit = None,
@@ -49,10 +55,12 @@ def run(
     The folder is not touched before the patch is approved. Exit codes: 0 completed, 3 waiting, 4 failed, 5 cancelled,
     130 put down by Ctrl-C, 143 by SIGTERM.
     """
+    from scripts.starting import options_of
     from state.agent_state import RunInput
 
     given = RunInput(
         repository=path,
+        options=options_of(option or []),
         goal=goal,
         test_command=test,
         model=model,
@@ -88,6 +96,6 @@ async def start(given: RunInput, *, yes: bool, detach: bool = False, as_json: bo
             put_run(await facts_of(opened, await opened.services.runs.get(run_id)), as_json=as_json)
             say(f"run {run_id[:8]} is queued; `devfix resume {run_id[:8]}` goes on with it here")
             return 0
-        say(f"run {run_id} on {given.repository}")
+        say(f"run {run_id} on {given.repository}" if given.repository else f"run {run_id}")
         drive = Drive(opened, run_id, yes=yes, quiet=as_json)
         return await report(drive, await drive.go_on(), as_json=as_json)

@@ -11,7 +11,8 @@ from typing import Any
 from langchain_core.runnables import RunnableConfig
 
 from graph.durable import DurableGraph
-from scripts.bootstrap import JOBS, Application, build
+from scripts.bootstrap import Application, build
+from scripts.jobs import SHIPPED
 from state.runs import Run
 from state.settings import Settings
 from tests.helpers.notes import NOTES
@@ -68,4 +69,4 @@ def calls(*named: tuple[str, dict[str, Any]], content: str = "") -> dict[str, An
 
 def application_on(database_url: str, folder: Path, **settings: Any) -> Application:
     made = Settings(database_url=database_url, home=folder / "home", heartbeat_seconds=0.5, lease_seconds=3, **settings)
-    return build(made, label="test", jobs={**JOBS, NOTES.name: NOTES})
+    return build(made, label="test", jobs={**SHIPPED, NOTES.name: NOTES})

@@ -83,6 +83,11 @@ async def post(to: str, text: str, fail: str = "", *, context: ToolContext) -> T
 class NotesRules:
     """Done when as many letters as wanted are posted."""
 
+    goal = "post the letters"
+
+    async def check(self, given: RunInput, *, settings: Settings) -> None:
+        return None
+
     async def begin(self, given: RunInput, *, snapshots: Snapshots, settings: Settings) -> Begun:
         work = NotesWork.model_validate(given.options)
         folder = Path(work.letters).parent / "empty"

@@ -1,0 +1,38 @@
+"""The jobs that this process knows: the one that ships, and the user's own, named by DEVFIX_JOB=module:job."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+
+from graph.jobs import Job
+from graph.jobs.repair import REPAIR
+from state.errors import Refused
+from state.settings import Settings
+
+SHIPPED: Mapping[str, Job] = {REPAIR.name: REPAIR}
+
+
+def known_jobs(settings: Settings, jobs: Mapping[str, Job] = SHIPPED) -> tuple[Settings, Mapping[str, Job]]:
+    """The jobs by name, and the settings with the name of the job that runs are started as.
+
+    Raises Refused where the setting names nothing that can be imported, or nothing that is a job.
+    """
+    if ":" not in settings.job:
+        return settings, jobs
+    job = _imported(settings.job)
+    return settings.model_copy(update={"job": job.name}), {**jobs, job.name: job}
+
+
+def _imported(named: str) -> Job:
+    module, _, attribute = named.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except Exception as error:  # a module of the user's: whatever is wrong with it is told in one sentence
+        raise Refused(
+            f"the job {named} (DEVFIX_JOB=module:job) can't be loaded: {type(error).__name__}: {error}; its module "
+            "must be installed, or its folder named in PYTHONPATH"
+        ) from error
+    if not isinstance(found, Job):
+        raise Refused(f"{named} (DEVFIX_JOB=module:job) is no Job but a {type(found).__name__}")
+    return found
