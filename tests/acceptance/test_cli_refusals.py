@@ -28,7 +28,7 @@ pytestmark = pytest.mark.acceptance
         (("run", "plain", "--python", "no-python"), "names no interpreter"),
         (("run", "plain", "--env", "A=B"), "the variable's name alone"),
         (("run", "plain", "--budget-usd", "-1"), "Invalid value for '--budget-usd'"),
-        (("run",), "Missing argument 'PATH'"),
+        (("run",), "no repository was given"),
         (("show", "0000"), "there is no run '0000'"),
         (("show", "last"), "there is no run 'last'"),
         (("approve", "last", "--edit", "{"), "JSON object"),
