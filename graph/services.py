@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from state.approvals import Approvals
     from state.artifacts import Artifacts
     from state.ledger import Ledger
+    from state.outbox import Outbox
     from state.runs import Runs
     from state.settings import Settings
     from state.snapshots import Snapshots
@@ -54,6 +55,7 @@ class Services:
     runs: Runs
     approvals: Approvals
     ledger: Ledger
+    outbox: Outbox
     trace: Trace
     artifacts: Artifacts
     snapshots: Snapshots

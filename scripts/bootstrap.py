@@ -9,6 +9,7 @@ from graph.agent import build_agent
 from graph.durable import DurableGraph
 from graph.jobs import Job
 from graph.models.load import ModelLoader
+from graph.notices import announcer
 from graph.services import Services
 from scripts.jobs import SHIPPED, known_jobs
 from state.approvals import PostgresApprovals
@@ -16,6 +17,7 @@ from state.artifacts import open_artifacts
 from state.checkpointer import FencedSaver
 from state.database import Database
 from state.ledger import PostgresLedger
+from state.outbox import Outbox
 from state.queue import Queue
 from state.runs import PostgresRuns
 from state.settings import Settings, read_settings
@@ -53,7 +55,13 @@ def build(settings: Settings | None = None, *, label: str, jobs: Mapping[str, Jo
     settings, jobs = known_jobs(settings or read_settings(), jobs)
     database = Database(settings)
     queue = Queue(database=database, lease_seconds=settings.lease_seconds)
-    runs = PostgresRuns(database=database, queue=queue, lease_seconds=settings.lease_seconds)
+    outbox = Outbox(database=database)
+    runs = PostgresRuns(
+        database=database,
+        queue=queue,
+        lease_seconds=settings.lease_seconds,
+        announce=announcer(settings, outbox),
+    )
     ledger = PostgresLedger(database=database)
     trace = PostgresTrace(database=database)
     artifacts = open_artifacts(settings=settings, database=database)
@@ -69,6 +77,7 @@ def build(settings: Settings | None = None, *, label: str, jobs: Mapping[str, Jo
         runs=runs,
         approvals=PostgresApprovals(database=database, queue=queue),
         ledger=ledger,
+        outbox=outbox,
         trace=trace,
         artifacts=artifacts,
         snapshots=snapshots,

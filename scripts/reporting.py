@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from scripts.cli.output import moment, one_line, put, put_diff, put_facts, put_json
+from graph.notices import send_due
+from scripts.bootstrap import Application
+from scripts.cli.output import moment, one_line, put, put_diff, put_facts, put_json, say
 from scripts.driving import Drive
 from scripts.facts import facts_of, records
+from state.errors import DevfixError
 from state.runs import Run
 
+TELL_SECONDS = 30.0
+_LETTERS = {
+    "due": "not sent, and tried again later",
+    "sending": "being sent",
+    "unknown": "it may have been sent, and is not sent again",
+    "given_up": "not sent, and not tried again",
+    "stale": "not sent",
+}
 _SHOWN_APART = {"attempts", "pending", "patch", "state", "plan"}
 
 
@@ -17,7 +29,25 @@ async def report(drive: Drive, run: Run, *, as_json: bool) -> int:
     """Print the run's facts and the way on; the exit code of its status."""
     put_run(await facts_of(drive.application, run), as_json=as_json)
     drive.say_goodbye(run)
+    if run.status != "queued":
+        await tell_people(drive.application, run)
     return drive.exit_code(run)
+
+
+async def tell_people(application: Application, run: Run) -> None:
+    """Send what is to be told of runs, for as long as a person at the command line may be made to wait; whoever comes
+    next goes on with it."""
+    services = application.services
+    if not services.settings.notify:
+        return
+    try:
+        async with asyncio.timeout(TELL_SECONDS):
+            await send_due(services, seconds=TELL_SECONDS / 2)
+    except (TimeoutError, DevfixError) as error:
+        say(f"devfix: people could not be told yet: {error or f'it took longer than {TELL_SECONDS:.0f} s'}")
+    for letter in await services.outbox.of(run.run_id):
+        if letter.trouble and letter.state != "settled":
+            say(f"devfix: {letter.call_id} ({_LETTERS[letter.state]}): {letter.trouble}")
 
 
 def put_run(facts: Mapping[str, Any], *, as_json: bool) -> None:

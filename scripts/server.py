@@ -21,6 +21,7 @@ from langgraph_sdk import get_client
 from langgraph_sdk.client import LangGraphClient
 
 from graph.agent import build_agent
+from graph.notices import send_due
 from graph.services import Services
 from scripts.bootstrap import Application, build
 from state.checkpointer import FencedSaver
@@ -32,6 +33,7 @@ GRAPH_ID = "devfix"
 """The graph's name in `langgraph.json`."""
 RESTORED_RUNS = 500
 """How many of the newest runs are looked through for threads to bring back."""
+TELL_PAUSE_SECONDS = 2.0
 
 _log = logging.getLogger(__name__)
 
@@ -71,12 +73,13 @@ async def checkpointer() -> AsyncIterator[FencedSaver]:
 @asynccontextmanager
 async def _lifespan(_: FastAPI) -> AsyncIterator[None]:
     """Ends before the workers do, so nothing that a node uses is closed here."""
-    restoring = asyncio.create_task(_restore_threads())
+    beside = {asyncio.create_task(_restore_threads()), asyncio.create_task(_tell_people())}
     try:
         yield
     finally:
-        restoring.cancel()
-        await asyncio.wait({restoring})
+        for each in beside:
+            each.cancel()
+        await asyncio.wait(beside)
 
 
 app = FastAPI(title="DevFix", lifespan=_lifespan)
@@ -93,6 +96,17 @@ async def health() -> JSONResponse:
     except DevfixError as error:
         return JSONResponse({**facts, "database": "unavailable", "reason": str(error)}, status_code=503)
     return JSONResponse({**facts, "database": "ok", **(row or {})})
+
+
+async def _tell_people() -> None:
+    """Send what is to be told of runs, as it comes."""
+    services = (await asyncio.to_thread(application)).services
+    while services.settings.notify:
+        try:
+            await send_due(services)
+        except DevfixError as error:
+            _log.warning("people could not be told of runs: %s; it is tried again", error)
+        await asyncio.sleep(TELL_PAUSE_SECONDS)
 
 
 async def _restore_threads() -> None:

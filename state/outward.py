@@ -10,7 +10,7 @@ import json
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, Field, field_validator
+from pydantic import AfterValidator, BaseModel, Field, ValidationInfo, field_validator
 
 Channel = Literal["email", "webhook", "ticket"]
 TicketShape = Literal["roundup", "plain"]
@@ -47,10 +47,6 @@ Address = Annotated[str, Field(pattern=r"^[!#-;=?-~]+@[A-Za-z0-9.-]+$")]
 class OutwardSettings(BaseModel):
     """What is set up of the world outside."""
 
-    notify: list[Channel] = []
-    """By what DevFix itself tells of runs that wait or end; separated by commas in the environment."""
-    notify_email: Address | None = None
-    """Who is told by e-mail."""
     outward_timeout_seconds: float = Field(default=15.0, gt=0)
     """One request to a server outside."""
     outward_settle_seconds: float = Field(default=15.0, ge=0)
@@ -101,10 +97,28 @@ class OutwardSettings(BaseModel):
     webhook_status_url: HttpUrl | None = None
     """Answers 2xx where the key in the place of `{key}` has arrived, 404 where it has not."""
 
+    notify_email: Address | None = None
+    """Who is told by e-mail."""
+    notify: list[Channel] = []
+    """By what DevFix itself tells of runs that wait or end; separated by commas in the environment."""
+
     @field_validator("notify", mode="before")
     @classmethod
     def _separated(cls, given: Any) -> Any:
         return [each.strip() for each in given.split(",") if each.strip()] if isinstance(given, str) else given
+
+    @field_validator("notify")
+    @classmethod
+    def _set_up(cls, given: list[Channel], others: ValidationInfo) -> list[Channel]:
+        needed: dict[Channel, tuple[str, ...]] = {
+            "email": ("smtp_host", "smtp_from", "notify_email"),
+            "ticket": ("ticket_url",),
+            "webhook": () if others.data.get("webhook_url_env") else ("webhook_url",),
+        }
+        for channel in given:
+            if missing := [name for name in needed[channel] if others.data.get(name) is None]:
+                raise ValueError(f"{channel} needs {' and '.join(missing)} too")
+        return given
 
     @field_validator("ticket_fields", mode="before")
     @classmethod

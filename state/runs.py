@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol
 
@@ -13,6 +13,7 @@ from psycopg import AsyncConnection
 from psycopg.rows import DictRow
 from pydantic import BaseModel, ConfigDict, JsonValue
 
+from state.connection import Connection
 from state.database import Database
 from state.errors import Refused, RunBusy, RunNotFound
 from state.holder import Holder
@@ -86,6 +87,20 @@ class Past(NamedTuple):
     run_id: str
     epoch: int
     former: Former
+
+
+class Settled(NamedTuple):
+    """How a run was put down: what others may want to be told."""
+
+    run_id: str
+    goal: str
+    step: int
+    standing: Standing
+    report: Mapping[str, JsonValue]
+
+
+Announce = Callable[[Connection, Settled], Awaitable[None]]
+"""Called in the transaction that settles a run."""
 
 
 class Runs(Protocol):
@@ -170,9 +185,12 @@ _COLUMNS = """
 class PostgresRuns:
     """Runs in table `runs`, attempts in table `attempts`."""
 
-    def __init__(self, *, database: Database, queue: Queue, lease_seconds: float) -> None:
+    def __init__(
+        self, *, database: Database, queue: Queue, lease_seconds: float, announce: Announce | None = None
+    ) -> None:
         self._database = database
         self._queue = queue
+        self._announce = announce
         self._lease = lease_seconds
         self._locks: dict[tuple[str, int], int] = {}
 
@@ -284,9 +302,12 @@ class PostgresRuns:
             cursor = await connection.execute(
                 "UPDATE runs SET status = %s, reason = %s, report = coalesce(%s, report), holder = NULL, "
                 "lock_key = NULL, heartbeat_at = NULL, cancel_requested_by = NULL, updated_at = clock_timestamp(), "
-                "due_at = clock_timestamp() + make_interval(secs => %s::float8) WHERE run_id = %s AND epoch = %s",
+                "due_at = clock_timestamp() + make_interval(secs => %s::float8) WHERE run_id = %s AND epoch = %s "
+                "RETURNING goal, step",
                 (standing.status, standing.reason, _json(report), due_seconds, run_id, epoch),
             )
+            if self._announce and (row := await cursor.fetchone()):
+                await self._announce(connection, Settled(run_id, row["goal"], row["step"], standing, report or {}))
             if due_seconds == 0 and cursor.rowcount:
                 await self._queue.enqueue(connection, run_id)
             await connection.execute(

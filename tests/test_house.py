@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 FLOORS = ("scripts", "graph", "tools", "state")
-TABLES = ("approvals", "effects", "trace", "steps", "artifacts")
+TABLES = ("approvals", "effects", "trace", "steps", "artifacts", "outbox")
 
 
 def sources(*floors: str) -> Iterator[Path]:

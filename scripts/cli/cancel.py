@@ -18,7 +18,7 @@ async def _cancel(prefix: str, by: str | None, as_json: bool) -> None:
     from scripts.cli.output import say
     from scripts.facts import facts_of
     from scripts.registers import person
-    from scripts.reporting import put_run
+    from scripts.reporting import put_run, tell_people
 
     async with application() as opened:
         run = await opened.services.runs.find(prefix)
@@ -26,3 +26,4 @@ async def _cancel(prefix: str, by: str | None, as_json: bool) -> None:
         put_run(await facts_of(opened, run), as_json=as_json)
         if run.status != "cancelled":
             say(f"run {run.run_id[:8]} is asked to stop; {run.holder} has not done so yet: look again")
+        await tell_people(opened, run)

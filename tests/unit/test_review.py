@@ -22,9 +22,11 @@ from graph.streaks import family
 from state.agent_state import AgentState, Budgets, ToolCall, Tried
 from state.approvals import MemoryApprovals
 from state.artifacts import MemoryArtifacts
+from state.database import Database
 from state.failures import Failure, FailureKind
 from state.ledger import MemoryLedger
 from state.messages import flatten
+from state.outbox import Outbox
 from state.runs import Claim, MemoryRuns
 from state.settings import Settings
 from state.snapshots import Snapshots
@@ -67,11 +69,13 @@ def services(rules: Asked) -> Services:
     runs, ledger, artifacts, trace = MemoryRuns(), MemoryLedger(), MemoryArtifacts(), MemoryTrace()
     snapshots = Snapshots(artifacts=artifacts)
     job = Job(name="asked", rules=rules, toolbox=NOTES.toolbox, work=NOTES.work, default_model="search-repair")
+    settings = Settings(home=Path("/nowhere"))
     services = Services(
-        settings=Settings(home=Path("/nowhere")),
+        settings=settings,
         runs=runs,
         approvals=MemoryApprovals(),
         ledger=ledger,
+        outbox=Outbox(database=Database(settings)),
         trace=trace,
         artifacts=artifacts,
         snapshots=snapshots,
