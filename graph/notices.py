@@ -119,7 +119,7 @@ async def send_due(services: Services, *, seconds: float = 600.0) -> int:
     """
     until = time.monotonic() + seconds
     tools = {tool.name: tool for tool in outward_tools(services.settings) if tool.name in TOOLS.values()}
-    lease = max((tool.timeout for tool in tools.values()), default=0) + services.settings.outward_settle_seconds + 60
+    lease = max((tool.timeout for tool in tools.values()), default=0) * 2 + 60
     sent = 0
     while tools and time.monotonic() < until:
         taken = await services.outbox.take(services.label, tools, lease_seconds=lease)

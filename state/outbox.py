@@ -19,7 +19,7 @@ from state.connection import Connection
 from state.database import Database
 from state.errors import Fenced
 from state.holder import Holder, is_gone, this_process
-from state.ledger import Claimed, Effect, Intent, Receipt
+from state.ledger import Claimed, Effect, EffectState, Intent, Receipt
 from state.patience import patient
 from state.runs import Former
 
@@ -61,6 +61,8 @@ class Letter(BaseModel):
     state: LetterState
     epoch: int
     tries: int
+    missed: bool
+    """A try failed and the other side knew nothing of it; it is asked once more before the next."""
     trouble: str | None
     receipt: Receipt | None
     put_at: datetime
@@ -171,13 +173,15 @@ class Outbox:
         await self._change(letter, "state = 'stale'")
 
     @patient
-    async def give_back(self, letter: Letter) -> None:
-        """It was certainly not sent: due again after a pause that grows, and given up after a day."""
+    async def give_back(self, letter: Letter, *, missed: bool = False) -> None:
+        """It was not sent: due again after a pause that grows, and given up after a day. `missed`: as far as the other
+        side knew."""
         pause = min(FIRST_PAUSE_SECONDS * 2**letter.tries, LONGEST_PAUSE_SECONDS)
         await self._change(
             letter,
-            "tries = tries + 1, due_at = clock_timestamp() + make_interval(secs => %s), state = CASE WHEN "
-            "put_at < clock_timestamp() - make_interval(secs => %s) THEN 'given_up' ELSE 'due' END",
+            "tries = tries + 1, missed = missed OR %s, due_at = clock_timestamp() + make_interval(secs => %s), "
+            "state = CASE WHEN put_at < clock_timestamp() - make_interval(secs => %s) THEN 'given_up' ELSE 'due' END",
+            missed,
             pause,
             LAST_TRY_SECONDS,
         )
@@ -234,6 +238,8 @@ class LetterLedger:
         self._letter, self._former = taken
 
     async def claim(self, intent: Intent, *, epoch: int) -> Claimed:
+        if self._former is None and self._letter.missed:
+            return Claimed(self._effect("absent", None), fresh=False)
         return Claimed(self._effect("claimed", None), fresh=self._former is None)
 
     async def alike(self, intent: Intent) -> Effect | None:
@@ -247,6 +253,14 @@ class LetterLedger:
         await self._outbox.doubt(self._letter)
         return self._effect("unknown", None)
 
+    async def missed(self, run_id: str, call_id: str, *, epoch: int) -> Effect:
+        await self._outbox.give_back(self._letter, missed=True)
+        return self._effect("absent", None)
+
+    async def retake(self, run_id: str, call_id: str, *, epoch: int) -> Effect:
+        """The letter was taken under an epoch of its own already."""
+        return self._effect("claimed", None)
+
     async def release(self, run_id: str, call_id: str, *, epoch: int) -> None:
         await self._outbox.give_back(self._letter)
 
@@ -257,7 +271,7 @@ class LetterLedger:
         """Who began to send it."""
         return self._former or Former(this_process(), ended=True)
 
-    def _effect(self, state: Literal["claimed", "settled", "unknown"], receipt: Receipt | None) -> Effect:
+    def _effect(self, state: EffectState, receipt: Receipt | None) -> Effect:
         letter = self._letter
         return Effect(
             run_id=letter.run_id,
@@ -265,7 +279,7 @@ class LetterLedger:
             tool=letter.tool,
             digest="",
             key=letter.key,
-            epoch=letter.epoch - 1 if state == "claimed" else letter.epoch,
+            epoch=letter.epoch - 1,
             state=state,
             receipt=receipt,
             claimed_at=letter.at,

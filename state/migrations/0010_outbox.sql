@@ -12,6 +12,7 @@ CREATE TABLE outbox (
     epoch bigint NOT NULL DEFAULT 0,
     holder json,
     tries bigint NOT NULL DEFAULT 0,
+    missed boolean NOT NULL DEFAULT false,
     trouble text,
     receipt bytea,
     put_at timestamptz NOT NULL DEFAULT clock_timestamp(),

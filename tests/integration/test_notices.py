@@ -216,6 +216,22 @@ async def test_a_server_that_is_away_is_tried_again_later(people: People, tmp_pa
     assert len(people.mail.messages) == 1
 
 
+async def test_a_message_that_arrives_after_it_was_missed_is_not_sent_again(
+    people: People, tmp_path: Path, database_url: str
+) -> None:
+    """Before the next try, the mailbox is looked into once more."""
+    driver = await waiting(people, tmp_path, notify=["email"])
+    people.mail.ways = ["close"]
+    assert await send_due(driver.services) == 0
+    (letter,) = await letters(driver)
+    assert (letter.state, letter.missed) == ("due", True)
+    people.mail._box.add(f"Message-ID: <{letter.key}@example.org>\n\nhello\n".encode())
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute("UPDATE devfix.outbox SET due_at = now()")
+    assert await send_due(driver.services) == 1
+    assert len(people.mail.messages) == 1
+
+
 async def test_a_ticket_is_for_what_a_person_has_to_see_to(people: People, tmp_path: Path) -> None:
     """None for a run that is completed."""
     tickets = {"ticket_url": f"{people.hook.url}/issues", "ticket_shape": "plain"}

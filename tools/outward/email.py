@@ -40,7 +40,7 @@ def email_tool(settings: Settings) -> Tool | None:
     if not settings.mails:
         return None
     verify = _verify if settings.mailbox else None
-    timeout = settings.outward_timeout_seconds * 3
+    timeout = settings.outward_timeout_seconds * 3 + settings.outward_settle_seconds
     return tool(kind="effect", timeout=timeout, verify=verify, uncheckable=verify is None, bind=_bind)(send_email)
 
 

@@ -42,7 +42,7 @@ def git_tool(settings: Settings) -> Tool | None:
     """None where no remote is set up."""
     if settings.git_remote is None:
         return None
-    return tool(kind="effect", timeout=300.0, verify=_verify, bind=_bind)(git_push)
+    return tool(kind="effect", timeout=300.0 + settings.outward_settle_seconds, verify=_verify, bind=_bind)(git_push)
 
 
 async def git_push(branch: str, *, context: ToolContext) -> ToolResult:

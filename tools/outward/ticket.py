@@ -31,7 +31,7 @@ def ticket_tool(settings: Settings) -> Tool | None:
         return None
     searchable = settings.ticket_shape == "roundup" or settings.ticket_search_url is not None
     verify = _verify if searchable else None
-    timeout = settings.outward_timeout_seconds * 5
+    timeout = settings.outward_timeout_seconds * 5 + settings.outward_settle_seconds
     return tool(kind="effect", timeout=timeout, verify=verify, uncheckable=verify is None, bind=_bind)(create_ticket)
 
 

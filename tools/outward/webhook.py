@@ -36,7 +36,7 @@ def webhook_tool(settings: Settings) -> Tool | None:
     if not settings.calls_webhook:
         return None
     verify = _verify if settings.webhook_status_url else None
-    timeout = settings.outward_timeout_seconds * (len(_PAUSES) + 1) + sum(_PAUSES) + 5
+    timeout = settings.outward_timeout_seconds * (len(_PAUSES) + 1) + sum(_PAUSES) + settings.outward_settle_seconds
     made = tool(
         kind="effect",
         timeout=timeout,
