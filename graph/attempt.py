@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from langgraph.runtime import RunControl
 
@@ -39,6 +40,8 @@ class Attempt:
         """Effects of a dead attempt whose outcome nobody knows."""
         self.warm = Warm()
         """Processes that stay up between two calls; they end with the attempt."""
+        self.under_way: dict[str, str] = {}
+        """The calls that it makes now, or made when it was cut off: what each is, by its id."""
         self._runs = runs
         self._saved = saved
         self._heartbeat_seconds = heartbeat_seconds
@@ -58,6 +61,17 @@ class Attempt:
         now = time.monotonic()
         seconds, self._lap = now - self._lap, now
         return seconds
+
+    @contextmanager
+    def making(self, call_id: str, what: str) -> Iterator[None]:
+        """While the body makes this call. One that is cut off stays noted, for the report to name it."""
+        self.under_way[call_id] = what
+        try:
+            yield
+        except Exception:
+            del self.under_way[call_id]
+            raise
+        del self.under_way[call_id]
 
     async def keep_alive(self) -> None:
         """Beat until the attempt ends, is cancelled by a person, or is overtaken by another."""

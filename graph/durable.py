@@ -26,7 +26,15 @@ from graph.report import report_on_error, report_on_state
 from graph.services import Services
 from state.agent_state import Report, RunInput
 from state.checkpointer import EPOCH_KEY
-from state.errors import AlreadyDecided, DevfixError, Fenced, InvalidState, OutOfService, Refused
+from state.errors import (
+    AlreadyDecided,
+    CrashedTooOften,
+    DevfixError,
+    Fenced,
+    InvalidState,
+    OutOfService,
+    Refused,
+)
 from state.holder import is_gone, this_process
 from state.status import TERMINAL, Standing, standing_of
 
@@ -87,6 +95,23 @@ class DurableGraph(CompiledStateGraph):  # type: ignore[type-arg]
             async with aclosing(_until_stopped(chunks, attempt)) as stream:
                 async for chunk in stream:
                     yield chunk
+
+    async def give_up(self, run_id: str, crashes: int) -> None:
+        """End a run whose processes die one after another at the same place; a person may resume it.
+
+        Raises RunBusy where somebody goes on with it after all.
+        """
+        config: RunnableConfig = {"configurable": {"thread_id": run_id}}
+        await self.services.open()
+        with contextlib.suppress(CrashedTooOften):
+            async with self._attempt(run_id, config, RunControl()) as (attempt, _):
+                values = (await self.aget_state(config)).values
+                calls = [call for call in values.get("pending_actions") or () if isinstance(call, Mapping)]
+                begun = ", ".join(f"{call.get('name')} ({call.get('id')})" for call in calls) or "no call was open"
+                raise CrashedTooOften(
+                    f"{crashes} processes in a row died with this run after its step {attempt.step} ({begun}), none of "
+                    "them having saved another; every saved step is kept, and it is not tried again by itself"
+                )
 
     async def _may_run(self, run_id: str, given: Any, config: RunnableConfig) -> bool:
         """Whether there is anything to do. Raises AlreadyDecided for an answer that nobody asked for, Refused for a run
@@ -156,7 +181,12 @@ class DurableGraph(CompiledStateGraph):  # type: ignore[type-arg]
                     await finish(run_id, attempt.epoch)
             standing, report = await self._outcome(attempt, config, error)
             report = report.model_copy(update={"left": [*report.left, *attempt.unknown]})
-            if await services.runs.settle(run_id, attempt.epoch, standing, report.model_dump()):
+            # Drained, the process ends and the run goes on in another one; put down by a person, it stays put down.
+            due_seconds = 0.0 if standing.status == "queued" and attempt.control.drain_requested else None
+            settled = await services.runs.settle(
+                run_id, attempt.epoch, standing, report.model_dump(), due_seconds=due_seconds
+            )
+            if settled:
                 await services.workspaces.leave(run_id, attempt.epoch, ended=standing.status in TERMINAL)
         except DevfixError as trouble:
             _log.warning("run %s could not be settled: %s; it reads as crashed and can be resumed", run_id, trouble)
@@ -168,7 +198,8 @@ class DurableGraph(CompiledStateGraph):  # type: ignore[type-arg]
         standing = _standing_after(error, attempt, snapshot)
         if standing.status == "failed" and error is not None:
             return standing, report_on_error(attempt.run_id, standing, error)
-        return standing, report_on_state(attempt.run_id, standing, snapshot.values if snapshot else {})
+        report = report_on_state(attempt.run_id, standing, snapshot.values if snapshot else {})
+        return standing, _with_what_was_cut_off(report, attempt) if standing.status == "cancelled" else report
 
 
 _PUT_DOWN = (GraphDrained, asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, OutOfService)
@@ -188,6 +219,16 @@ def _standing_after(error: BaseException | None, attempt: Attempt, snapshot: Sta
     if isinstance(error, Refused) and snapshot is not None and snapshot.interrupts:
         return _standing_of(snapshot)
     return Standing("failed", "internal")
+
+
+def _with_what_was_cut_off(report: Report, attempt: Attempt) -> Report:
+    """A cancelled run's report: by whom, and which calls were under way."""
+    calls = [f"{what} ({call_id})" for call_id, what in attempt.under_way.items()]
+    summary = f"{attempt.cancelled_by or 'A person'} cancelled the run"
+    if not calls:
+        return report.model_copy(update={"summary": f"{summary}."})
+    left = [f"{call}: stopped before it ended" for call in calls]
+    return report.model_copy(update={"summary": f"{summary} during {', '.join(calls)}.", "left": [*left, *report.left]})
 
 
 def _standing_of(snapshot: StateSnapshot | None) -> Standing:

@@ -10,6 +10,7 @@
     │   └── AlreadyDecided        somebody answered first, or the run does not wait
     ├── RunBusy                   a live attempt holds the run
     ├── Fenced                    another attempt took the run over; this one's save was refused
+    ├── CrashedTooOften           processes die with this run, one after another
     ├── InvalidState              a value of the state does not fit its field; names the field
     ├── Unserializable            a value would not come back as it was; names the field
     ├── OutOfService              what DevFix itself needs is away: a run is put down, and goes on when it is back
@@ -79,6 +80,10 @@ class RunBusy(DevfixError):
 
 class Fenced(DevfixError):
     """Another attempt took the run over; nothing of this save was kept."""
+
+
+class CrashedTooOften(DevfixError):
+    """Processes died with this run one after another, at the same place."""
 
 
 class InvalidState(DevfixError):

@@ -48,9 +48,12 @@ class Settings(OutwardSettings):
     """What runs are started as: a job's name, or `module:job` for one of the user's own."""
     model: str | None = None
     """`search-repair`, `scripted:FILE`, `recorded:RUN` or `openai:NAME`; without it the job's own default."""
-    heartbeat_seconds: float = Field(default=2.0, gt=0)
+    heartbeat_seconds: float = Field(default=1.0, gt=0)
+    """How often a holder says that it lives, and learns that a person cancelled its run."""
     lease_seconds: float = Field(default=10.0, gt=0)
     """A holder whose heartbeat is older than this is taken for frozen, and overtaken."""
+    max_crashes: int = Field(default=5, gt=0)
+    """A run with which so many processes died in a row, none of them having saved a step, is given up."""
     budget_usd: float | None = Field(default=None, ge=0)
     step_limit: int = Field(default=500, gt=0)
     deadline_seconds: float = Field(default=3600.0, gt=0)

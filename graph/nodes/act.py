@@ -40,7 +40,8 @@ async def act(state: AgentState, *, services: Services) -> Update:
     if (record := await _already_given(call, attempt, services)) is not None:
         return _turn(state, read_again(record, messages, call_id=call_id), job, attempt.lap())
     try:
-        answer = await ask(await _model(state, services), messages, job.toolbox.schemas, call_id=call_id)
+        with attempt.making(call_id, f"a call of the model {state.model}"):
+            answer = await ask(await _model(state, services), messages, job.toolbox.schemas, call_id=call_id)
     except ModelTrouble as trouble:
         await services.trace.record(call.model_copy(update={"error": str(trouble), "ended_at": services.now()}))
         failure = Failure(kind=trouble.kind, detail=str(trouble), step=state.step)

@@ -33,10 +33,12 @@ async def tool_execute(task: Task, *, services: Services) -> Update:
         text = f"There is no tool {task.call.name}; there are: {known}."
         return _written(task, Performed(ToolResult(content=text, is_error=True), "unknown_tool"), {})
     started = services.now()
-    epoch = services.attempt(task.run_id).epoch
+    attempt = services.attempt(task.run_id)
+    epoch = attempt.epoch
     async with _workspace(task, services, epoch) as workspace:
         context = await context_of(task, workspace, services)
-        performed = _counted(await services.execution.perform(tool, task.call.args, context, epoch=epoch))
+        with attempt.making(task.call.id, tool.name):
+            performed = _counted(await services.execution.perform(tool, task.call.args, context, epoch=epoch))
         changed = await _snapshot(task, tool, services, workspace)
     performed = await _slim(performed, services)
     await services.trace.record(_call(task, performed, epoch, started, services.now()))
