@@ -10,9 +10,9 @@ from state.settings import Settings
 
 
 @asynccontextmanager
-async def application(settings: Settings | None = None) -> AsyncIterator[Application]:
+async def application(settings: Settings | None = None, *, label: str = "command line") -> AsyncIterator[Application]:
     """Opens nothing by itself. Raises Refused for settings that do not fit."""
-    made = build(settings, label="command line")
+    made = build(settings, label=label)
     try:
         yield made
     finally:

@@ -39,9 +39,11 @@ def _object(text: str) -> dict[str, Any]:
 
 
 async def record(
-    application: Application, run: Run, call: str | None, decision: Decision, *, by: str
+    application: Application, run: Run, call: str | None, decision: Decision, *, by: str, wake: bool = False
 ) -> list[Approval]:
     """Write the decision into the rows that are meant: the one call, or all that are open.
+
+    `wake`: when nothing is open any more, a worker goes on.
 
     Raises CallNotFound, AlreadyDecided (who, what, when; expired; a run that does not wait), Refused.
     """
@@ -49,7 +51,7 @@ async def record(
     rows = await _meant(application, run, call)
     if decision.type == "edit":
         _check_edit(application, run, rows, decision)
-    return [await approvals.decide(run.run_id, row.question.call_id, decision, by=by) for row in rows]
+    return [await approvals.decide(run.run_id, row.question.call_id, decision, by=by, wake=wake) for row in rows]
 
 
 async def _meant(application: Application, run: Run, call: str | None) -> Sequence[Approval]:

@@ -12,8 +12,9 @@ from pydantic import BaseModel, ConfigDict
 from graph.report import RAISED_BY
 from scripts.bootstrap import Application
 from scripts.facts import items, newest
+from scripts.starting import RELEASED, put_down
 from state.agent_state import Budgets
-from state.errors import Refused
+from state.errors import Refused, RunBusy
 from state.runs import Run
 from state.status import TERMINAL
 
@@ -57,6 +58,17 @@ async def make_ready(application: Application, run: Run, changes: Raise) -> bool
     elif changes.given:
         await _amend(application, snapshot, changes, {**limits, **_model(changes)})
     return ended
+
+
+async def leave_to_a_worker(application: Application, run_id: str) -> None:
+    """Queue a run that was made ready. Raises RunBusy while somebody holds it."""
+    run = await application.services.runs.get(run_id)
+    if run.status == "running":
+        raise RunBusy(f"run {run_id[:8]} is held by {run.holder} (attempt {run.epoch}), which goes on with it")
+    if run.holder is not None:  # it died with the run, and the next attempt is to learn that
+        await application.queue.put(run_id)
+    else:
+        await put_down(application, run_id, RELEASED, due_seconds=0)
 
 
 def _limits(run: Run, values: Mapping[str, Any], changes: Raise) -> dict[str, Any]:

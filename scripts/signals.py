@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 ASKING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -23,24 +23,33 @@ class Signals:
         """As shells write it: 130 for Ctrl-C, 143 for SIGTERM, 129 for a terminal that closed."""
         return 128 + (self.received or signal.SIGINT)
 
+    def stopping(self, task: asyncio.Task[Any]) -> AbstractContextManager[None]:
+        """While the body runs, the first signal stops the task."""
+        return self.calling(task.cancel)
+
     @contextmanager
-    def stopping(self, task: asyncio.Task[Any]) -> Iterator[None]:
-        """While the body runs. A signal that the process was started to ignore (`nohup`, `&`) stays ignored."""
+    def calling(self, *reactions: Callable[[], object]) -> Iterator[None]:
+        """While the body runs, each signal calls the next of these; one more ends the process as it is.
+
+        A signal that the process was started to ignore (`nohup`, `&`) stays ignored.
+        """
         loop = asyncio.get_running_loop()
+        left = iter(reactions)
         taken = [each for each in ASKING if signal.getsignal(each) is not signal.SIG_IGN]
         for each in taken:
-            loop.add_signal_handler(each, self._take, each, task)
+            loop.add_signal_handler(each, self._take, each, left)
         try:
             yield
         finally:
             for each in taken:
                 loop.remove_signal_handler(each)
 
-    def _take(self, received: signal.Signals, task: asyncio.Task[Any]) -> None:
-        if self.received is not None:
+    def _take(self, received: signal.Signals, left: Iterator[Callable[[], object]]) -> None:
+        reaction = next(left, None)
+        if reaction is None:
             os._exit(self.exit_code)
-        self.received = received
-        task.cancel()
+        self.received = self.received or received
+        reaction()
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from state.errors import Refused
 from state.status import Standing
 
 NEW = Standing("queued", "new")
+RELEASED = Standing("queued", "released")
 
 
 def completed_input(given: RunInput) -> RunInput:
@@ -66,8 +67,11 @@ async def check_input(application: Application, given: RunInput) -> None:
     await application.services.models.get(given.model or application.settings.model or job.default_model)
 
 
-async def begin(application: Application, given: RunInput) -> str:
-    """Register the run and save its input, held by nobody: `queued: new`. Gives its id."""
+async def begin(application: Application, given: RunInput, *, due_seconds: float) -> str:
+    """Register the run and save its input, held by nobody: `queued: new`. Gives its id.
+
+    A worker goes on with it after `due_seconds`, if whoever began it has not.
+    """
     services, run_id = application.services, new_run_id()
     given = await _with_lasting_model(application, given)
     job = services.job(given.job or application.settings.job)
@@ -75,7 +79,7 @@ async def begin(application: Application, given: RunInput) -> str:
     await services.runs.register(run_id, goal=given.goal or job.rules.goal, job=job.name, model=model)
     values = given.model_dump(exclude_defaults=True)
     await application.agent().aupdate_state({"configurable": {"thread_id": run_id}}, values, as_node="__input__")
-    await put_down(application, run_id, NEW)
+    await put_down(application, run_id, NEW, due_seconds=due_seconds)
     return run_id
 
 
@@ -88,9 +92,15 @@ async def _with_lasting_model(application: Application, given: RunInput) -> RunI
     return given.model_copy(update={"model": f"recorded:{run.run_id}"})
 
 
-async def put_down(application: Application, run_id: str, standing: Standing) -> None:
-    """Say how a run stands that was saved from outside any attempt, and how to go on with it."""
+async def put_down(
+    application: Application, run_id: str, standing: Standing, *, due_seconds: float | None = None
+) -> None:
+    """Say how a run stands that was saved from outside any attempt, and how to go on with it.
+
+    A worker does so after `due_seconds`; without it, nobody but a person.
+    """
     runs = application.services.runs
     run = await runs.get(run_id)
     if run.holder is None:  # else somebody goes on with it already
-        await runs.settle(run_id, run.epoch, standing, report_on_state(run_id, standing, {}).model_dump())
+        report = report_on_state(run_id, standing, {})
+        await runs.settle(run_id, run.epoch, standing, report.model_dump(), due_seconds=due_seconds)

@@ -100,6 +100,9 @@ class Approvals(Protocol):
     async def of(self, run_id: str) -> list[Approval]:
         """All of a run's questions, oldest first."""
 
+    async def answered(self, run_id: str) -> bool:
+        """Whether all that the run was asked last has an answer, or has expired."""
+
 
 def known_or_refused(row: Approval, question: Question) -> Approval:
     """Raises Refused where a call id comes back with other arguments than the person was shown."""
@@ -183,11 +186,19 @@ class PostgresApprovals:
                 (decision.type, _CODEC.dumps_typed(decision.model_dump())[1], by, run_id, call_id),
             )
             decided = await cursor.fetchone()
-            if wake and decided is not None and await _nothing_open(connection, run_id):
-                await self._queue.enqueue(connection, run_id)
+            if wake and decided is not None:
+                # Answers to two calls of a turn, given at once, must not each take the other for open.
+                await connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (run_id,))
+                if await _nothing_open(connection, run_id):
+                    await self._queue.enqueue(connection, run_id)
         if decided is None:  # the row is locked since it was read
             raise AlreadyDecided(f"somebody else decided {call_id} first; nothing was changed")
         return _approval(decided)
+
+    @patient
+    async def answered(self, run_id: str) -> bool:
+        async with self._database.transaction() as connection:
+            return await _nothing_open(connection, run_id)
 
     @patient
     async def of(self, run_id: str) -> list[Approval]:
@@ -199,8 +210,6 @@ class PostgresApprovals:
 
 
 async def _nothing_open(connection: Connection, run_id: str) -> bool:
-    # Answers to two calls of a turn, given at once, must not each take the other for open.
-    await connection.execute("SELECT FROM runs WHERE run_id = %s FOR UPDATE", (run_id,))
     cursor = await connection.execute("SELECT is_answered(%s) AS answered", (run_id,))
     row = await cursor.fetchone()
     return row is not None and bool(row["answered"])
@@ -237,6 +246,7 @@ class MemoryApprovals:
 
     def __init__(self) -> None:
         self._rows: dict[tuple[str, str], Approval] = {}
+        self._awaited: dict[str, list[str]] = {}
 
     async def ask(self, run_id: str, questions: Sequence[Question], *, ttl_seconds: float | None) -> list[Approval]:
         now = datetime.now(UTC)
@@ -249,6 +259,7 @@ class MemoryApprovals:
                 expires_at=None if ttl_seconds is None else now + timedelta(seconds=ttl_seconds),
             )
             self._rows.setdefault((run_id, question.call_id), row)
+        self._awaited[run_id] = [question.call_id for question in questions]
         return [known_or_refused(self._rows[run_id, question.call_id], question) for question in questions]
 
     async def decide(self, run_id: str, call_id: str, decision: Decision, *, by: str, wake: bool = False) -> Approval:
@@ -260,3 +271,8 @@ class MemoryApprovals:
 
     async def of(self, run_id: str) -> list[Approval]:
         return [row for (run, _), row in self._rows.items() if run == run_id]
+
+    async def answered(self, run_id: str) -> bool:
+        now = datetime.now(UTC)
+        rows = [self._rows[run_id, call_id] for call_id in self._awaited.get(run_id, ())]
+        return bool(rows) and all(row.decision or row.expired(now) for row in rows)

@@ -20,6 +20,7 @@ from scripts.cli import (
     runs,
     show,
     trace,
+    worker,
 )
 
 app = typer.Typer(
@@ -39,6 +40,7 @@ app.command("show", short_help="how a run stands, or one of its steps")(show.sho
 app.command("approve", short_help="answer what a run waits for")(approve.approve)
 app.command("resume", short_help="go on with a run")(resume.resume)
 app.command("cancel", short_help="end a run at your word")(cancel.cancel)
+app.command("worker", short_help="go on with runs in the background")(worker.worker)
 app.command("history", short_help="a run's saved steps")(history.history)
 app.command("diff", short_help="two steps, or two runs, side by side")(diff.diff)
 app.command("branch", short_help="a new run from an old step")(branch.branch)

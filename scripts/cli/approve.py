@@ -25,7 +25,7 @@ def approve(
         bool, typer.Option("--again", help="Do it once more, although the same effect has happened before.")
     ] = False,
     by: By = None,
-    detach: Annotated[bool, typer.Option("--detach", help="Only record the answer.")] = False,
+    detach: Annotated[bool, typer.Option("--detach", help="Only record the answer; a worker goes on.")] = False,
     as_json: Json = False,
 ) -> int:
     """Approve what a run waits for (or edit, reject, respond), then go on with it when nothing is open.
@@ -53,11 +53,13 @@ async def _approve(
     async with application() as opened:
         runs = opened.services.runs
         run = await runs.find(prefix)
-        for row in await record(opened, run, call, decision, by=by or person()):
+        for row in await record(opened, run, call, decision, by=by or person(), wake=detach):
             say(f"{decision.type}: {row.question.tool} ({row.question.call_id}), by {row.decided_by}")
         drive = Drive(opened, run.run_id, quiet=as_json)
         if detach or not await drive.answered(run):
             run = await runs.get(run.run_id)
             put_run(await facts_of(opened, run), as_json=as_json)
+            if detach:
+                say(f"recorded; a worker goes on with it (`devfix worker`), or `devfix resume {run.run_id[:8]}` here")
             return 0 if detach else drive.exit_code(run)
         return await report(drive, await drive.go_on(), as_json=as_json)

@@ -1,9 +1,11 @@
-"""devfix resume: go on with a run, here and now."""
+"""devfix resume: go on with a run, here and now or in a worker."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from scripts.cli.options import BudgetTokens, BudgetUsd, Deadline, Json, Model, Run, StepLimit, Yes
 
@@ -19,6 +21,7 @@ def resume(
     step_limit: StepLimit = None,
     deadline_seconds: Deadline = None,
     model: Model = None,
+    detach: Annotated[bool, typer.Option("--detach", help="Only queue the run; a worker goes on with it.")] = False,
     as_json: Json = False,
 ) -> int:
     """Go on with a run from its last saved step; one that waits puts its question first.
@@ -37,16 +40,16 @@ def resume(
         deadline_seconds=deadline_seconds,
         model=named_model(model) if model else None,
     )
-    return asyncio.run(_resume(run, changes, yes=yes, as_json=as_json))
+    return asyncio.run(_resume(run, changes, yes=yes, detach=detach, as_json=as_json))
 
 
-async def _resume(prefix: str, changes: Raise, *, yes: bool, as_json: bool) -> int:
+async def _resume(prefix: str, changes: Raise, *, yes: bool, detach: bool, as_json: bool) -> int:
     from scripts.application import application
     from scripts.cli.output import say
     from scripts.driving import Drive
     from scripts.facts import facts_of
     from scripts.reporting import put_run, report
-    from scripts.resuming import LimitReached, make_ready
+    from scripts.resuming import LimitReached, leave_to_a_worker, make_ready
 
     async with application() as opened:
         run = await opened.services.runs.find(prefix)
@@ -64,4 +67,9 @@ async def _resume(prefix: str, changes: Raise, *, yes: bool, as_json: bool) -> i
             put_run(await facts_of(opened, run), as_json=as_json)
             say(f"devfix: {limit}")
             return limit.exit_code
+        if detach:
+            await leave_to_a_worker(opened, run.run_id)
+            put_run(await facts_of(opened, await opened.services.runs.get(run.run_id)), as_json=as_json)
+            say(f"run {run.run_id[:8]} is queued for a worker (`devfix worker`)")
+            return 0
         return await report(drive, await drive.go_on(resume=ended), as_json=as_json)

@@ -31,7 +31,7 @@ def run(
     patch_out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the patch to this file; the folder stays as it is.")
     ] = None,
-    detach: Annotated[bool, typer.Option("--detach", help="Only queue the run.")] = False,
+    detach: Annotated[bool, typer.Option("--detach", help="Only queue the run; a worker goes on with it.")] = False,
     allow_test_edits: Annotated[bool, typer.Option("--allow-test-edits", help="The agent may change tests.")] = False,
     env: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="A variable that the tests may see; may be repeated.")
@@ -91,10 +91,11 @@ async def start(given: RunInput, *, yes: bool, detach: bool = False, as_json: bo
     given = completed_input(given)
     async with application() as opened:
         await check_input(opened, given)
-        run_id = await begin(opened, given)
+        due_seconds = 0 if detach else opened.settings.lease_seconds
+        run_id = await begin(opened, given, due_seconds=due_seconds)
         if detach:
             put_run(await facts_of(opened, await opened.services.runs.get(run_id)), as_json=as_json)
-            say(f"run {run_id[:8]} is queued; `devfix resume {run_id[:8]}` goes on with it here")
+            say(f"run {run_id[:8]} is queued for a worker (`devfix worker`); `devfix resume {run_id[:8]}` goes on here")
             return 0
         say(f"run {run_id} on {given.repository}" if given.repository else f"run {run_id}")
         drive = Drive(opened, run_id, yes=yes, quiet=as_json)
