@@ -41,6 +41,9 @@ from state.status import TERMINAL, Standing, standing_of
 RESUME_KEY = "devfix_resume"
 """In `configurable`: a person resumes a run that was cancelled; nothing else overwrites that status."""
 
+AWAY_SECONDS = 30.0
+"""After so long, a worker looks whether what a run had to be put down for is back."""
+
 _NESTED = "__pregel_task_id"
 _log = logging.getLogger(__name__)
 
@@ -181,8 +184,7 @@ class DurableGraph(CompiledStateGraph):  # type: ignore[type-arg]
                     await finish(run_id, attempt.epoch)
             standing, report = await self._outcome(attempt, config, error)
             report = report.model_copy(update={"left": [*report.left, *attempt.unknown]})
-            # Drained, the process ends and the run goes on in another one; put down by a person, it stays put down.
-            due_seconds = 0.0 if standing.status == "queued" and attempt.control.drain_requested else None
+            due_seconds = _due_seconds(error, attempt) if standing.status == "queued" else None
             settled = await services.runs.settle(
                 run_id, attempt.epoch, standing, report.model_dump(), due_seconds=due_seconds
             )
@@ -204,6 +206,13 @@ class DurableGraph(CompiledStateGraph):  # type: ignore[type-arg]
 
 _PUT_DOWN = (GraphDrained, asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, OutOfService)
 """What ends an attempt and leaves the run to whoever goes on with it; nothing of it is the run's own failure."""
+
+
+def _due_seconds(error: BaseException | None, attempt: Attempt) -> float | None:
+    """When a worker goes on with a run that was put down: not at all where a person put it down."""
+    if attempt.control.drain_requested:
+        return 0.0
+    return AWAY_SECONDS if isinstance(error, OutOfService) else None
 
 
 def _standing_after(error: BaseException | None, attempt: Attempt, snapshot: StateSnapshot | None) -> Standing:

@@ -16,7 +16,7 @@ from langgraph.runtime import RunControl
 
 from graph.durable import DurableGraph
 from scripts.bootstrap import Application
-from state.errors import DatabaseUnavailable, DevfixError, Fenced, RunBusy
+from state.errors import DevfixError, Fenced, OutOfService, RunBusy
 from state.holder import is_gone, this_process
 from state.queue import ADVANCE, QUEUE, Abandoned
 from state.status import TERMINAL
@@ -26,6 +26,8 @@ LOOK_SECONDS = 1.0
 POLL_SECONDS = 0.5
 """How often a free worker looks for jobs that no notification has told it of: those that had to wait for a lock."""
 AGAIN_SECONDS = 1.0
+ELSEWHERE_SECONDS = 5
+"""After so long, a run whose job this worker does not know is offered to all workers again."""
 
 
 class Worker:
@@ -105,7 +107,7 @@ class Worker:
                 await self._tell_standing(run_id, began)
         except (GraphDrained, asyncio.CancelledError):
             self._tell(f"run {run_id[:8]} is put down; the next worker goes on with it")
-        except (RunBusy, Fenced, DatabaseUnavailable) as error:
+        except (RunBusy, Fenced, OutOfService) as error:
             self._tell(f"run {run_id[:8]}: {error}")
         except Exception as error:  # noqa: BLE001 - the attempt has ended the run with it, and with a report
             self._tell(f"run {run_id[:8]}: {error if isinstance(error, DevfixError) else repr(error)}")
@@ -115,10 +117,17 @@ class Worker:
 
     async def _wants_advancing(self, run_id: str) -> bool:
         """Whether an attempt would find anything to do: a job may come late, or be one of several."""
-        run = await self._application.services.runs.get(run_id)
-        if run.status == "waiting":
-            return run.reason != "upgrade" and await self._application.services.approvals.answered(run_id)
-        return run.status not in TERMINAL
+        services = self._application.services
+        run = await services.runs.get(run_id)
+        if run.status in TERMINAL or run.reason == "upgrade":
+            return False
+        if run.status == "waiting" and not await services.approvals.answered(run_id):
+            return False
+        if run.job and run.job not in services.jobs:
+            self._tell(f"run {run_id[:8]} is of the job {run.job!r}, which this worker does not know (DEVFIX_JOB)")
+            await self._application.queue.put(run_id, after_seconds=ELSEWHERE_SECONDS)
+            return False
+        return True
 
     async def _tell_standing(self, run_id: str, began: float) -> None:
         run = await self._application.services.runs.get(run_id)

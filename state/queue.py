@@ -52,12 +52,17 @@ class Queue:
         app.job_manager = ForgivingManager(app.connector)
         return app
 
-    async def enqueue(self, connection: Connection, run_id: str) -> None:
+    async def enqueue(self, connection: Connection, run_id: str, *, after_seconds: int = 0) -> None:
         """Wake a worker for this run when the caller's transaction commits. A job that waits already is enough."""
         from procrastinate.exceptions import AlreadyEnqueued
 
         job = self.app.configure_task(
-            ADVANCE, queue=QUEUE, lock=run_id, queueing_lock=f"{run_id}:advance", connection=connection
+            ADVANCE,
+            queue=QUEUE,
+            lock=run_id,
+            queueing_lock=f"{run_id}:advance",
+            schedule_in={"seconds": after_seconds} if after_seconds else None,
+            connection=connection,
         )
         try:
             # A savepoint, because a refused insert would end the caller's transaction with it.
@@ -84,7 +89,7 @@ class Queue:
         ]
 
     @patient
-    async def put(self, run_id: str) -> None:
-        """Wake a worker for this run."""
+    async def put(self, run_id: str, *, after_seconds: int = 0) -> None:
+        """Wake a worker for this run, now or later."""
         async with self._database.transaction() as connection:
-            await self.enqueue(connection, run_id)
+            await self.enqueue(connection, run_id, after_seconds=after_seconds)

@@ -196,8 +196,8 @@ def test_undecodable_names_and_carriage_returns_come_through(cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("module", "forbidden"),
     [
-        ("scripts.cli.app", "langgraph langchain_core psycopg rich.console pydantic"),
-        ("scripts.registers", "langgraph langchain_core rich.console"),
+        ("scripts.cli.app", "langgraph langchain_core psycopg rich.console pydantic procrastinate"),
+        ("scripts.registers", "langgraph langchain_core rich.console procrastinate"),
     ],
 )
 def test_what_must_answer_at_once_loads_little(module: str, forbidden: str) -> None:
