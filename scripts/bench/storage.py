@@ -58,7 +58,7 @@ class StorageFigures(BaseModel):
 async def measure(
     settings: Settings,
     *,
-    steps: Sequence[int] = (400, 4000),
+    steps: Sequence[int] = (400, 2000, 4000),
     peer_steps: Sequence[int] = (400, 2000),
     size: int = 2048,
     every: int = DELTA_SNAPSHOT_EVERY,

@@ -51,7 +51,7 @@ def storage(
 
     figures = measure(
         read_settings(),
-        steps=steps or (400, 4000),
+        steps=steps or (400, 2000, 4000),
         peer_steps=peer_steps or (400, 2000),
         size=size,
         every=every or DELTA_SNAPSHOT_EVERY,
