@@ -11,7 +11,7 @@ from graph.jobs import Job
 from graph.models.load import ModelLoader
 from graph.notices import announcer
 from graph.services import Services
-from scripts.jobs import SHIPPED, known_jobs
+from scripts.jobs import SHIPPED, equipped, known_jobs
 from state.approvals import PostgresApprovals
 from state.artifacts import open_artifacts
 from state.checkpointer import FencedSaver
@@ -84,7 +84,7 @@ def build(settings: Settings | None = None, *, label: str, jobs: Mapping[str, Jo
         workspaces=Workspaces(home=settings.home, snapshots=snapshots),
         execution=Execution(ledger=ledger, runs=runs, stop_seconds=2 * settings.heartbeat_seconds),
         models=models,
-        jobs=jobs,
+        jobs=equipped(jobs, settings),
         label=label,
         open=database.open,
         close=close,

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
+from dataclasses import replace
 
 from graph.jobs import Job
 from graph.jobs.repair import REPAIR
 from state.errors import Refused
 from state.settings import Settings
+from tools.outward import outward_tools
+from tools.registry import Toolbox
 
 SHIPPED: Mapping[str, Job] = {REPAIR.name: REPAIR}
 
@@ -22,6 +25,15 @@ def known_jobs(settings: Settings, jobs: Mapping[str, Job] = SHIPPED) -> tuple[S
         return settings, jobs
     job = _imported(settings.job)
     return settings.model_copy(update={"job": job.name}), {**jobs, job.name: job}
+
+
+def equipped(jobs: Mapping[str, Job], settings: Settings) -> Mapping[str, Job]:
+    """Each job with the outward tools that are set up, but for those of a name that it has itself."""
+    outward = outward_tools(settings)
+    return {
+        name: replace(job, toolbox=Toolbox({**{tool.name: tool for tool in outward}, **job.toolbox.tools}))
+        for name, job in jobs.items()
+    }
 
 
 def _imported(named: str) -> Job:

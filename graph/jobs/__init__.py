@@ -113,3 +113,9 @@ def dressed(call: ToolCall, job: Job) -> ToolCall:
     tool = job.toolbox.get(call.name)
     gated = tool is not None and tool.gated and call.origin == "model"
     return call.model_copy(update={"kind": tool.kind if tool else "read", "gated": gated})
+
+
+def described(call: ToolCall) -> str:
+    """A call as a person is shown it, where its job has no words of its own: what the model asked for, then what
+    DevFix fixed."""
+    return "\n".join([call.name, *(f"{name}: {value}" for name, value in {**call.args, **call.bound}.items())])

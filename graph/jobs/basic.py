@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, JsonValue, ValidationError
 
-from graph.jobs import Begun, Observed, Verdict
+from graph.jobs import Begun, Observed, Verdict, described
 from state.agent_state import AgentState, RunInput, ToolCall, Tried
 from state.errors import Refused
 
@@ -64,8 +64,7 @@ class BasicRules(ABC):
     def judge(self, state: AgentState) -> Verdict: ...
 
     def describe(self, state: AgentState, call: ToolCall) -> str:
-        arguments = "\n".join(f"{name}: {value}" for name, value in {**call.args, **call.bound}.items())
-        return f"{call.name}\n{arguments}"
+        return described(call)
 
     def again(self, work: Mapping[str, Any]) -> dict[str, Any]:
         return dict(work)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import BaseModel, JsonValue
 
-from graph.jobs import Begun, Job, Observed, Verdict
+from graph.jobs import Begun, Job, Observed, Verdict, described
 from state.agent_state import AgentState, RunInput, ToolCall, Tried
 from state.errors import BadRepository, HomeUnwritable, Refused
 from tools.candidates import evaluate_candidates
@@ -146,13 +146,15 @@ class RepairRules:
 
     def evidence(self, state: AgentState) -> ToolCall | None:
         evidence = work_of(state).evidence
-        if evidence is not None and evidence.snapshot == state.snapshot:
+        if not _delivers(state) or (evidence is not None and evidence.snapshot == state.snapshot):
             return None
         return ToolCall(id=f"evidence-{(state.snapshot or '')[:12]}", name="run_tests", args={}, origin="devfix")
 
     def objection(self, state: AgentState) -> str | None:
         evidence = work_of(state).evidence
-        if evidence is None or evidence.outcome == "passed" or evidence.snapshot != state.snapshot:
+        if not _delivers(state) or evidence is None:
+            return None
+        if evidence.outcome == "passed" or evidence.snapshot != state.snapshot:
             return None
         return f"The tests do not pass in a fresh copy with this patch ({_counts(evidence)}); the call was not made."
 
@@ -191,6 +193,8 @@ class RepairRules:
         return Verdict(judgement="go_on", summary=_nudge(state, work))
 
     def describe(self, state: AgentState, call: ToolCall) -> str:
+        if call.name != apply_patch_to_repository.name:
+            return described(call)
         work = work_of(state)
         summary = call.args.get("summary") or call.name
         if work.evidence is None:
@@ -231,6 +235,11 @@ def check_command(command: str) -> None:
         raise Refused(f"the test command {command!r} can't be read: {error}") from None
     if not words:
         raise Refused("the test command is empty; leave it out, or name the command that runs the tests")
+
+
+def _delivers(state: AgentState) -> bool:
+    """Whether the patch is to be handed over: that is decided on the tests, other calls are not."""
+    return any(call.name == apply_patch_to_repository.name for call in state.pending_actions)
 
 
 def work_of(state: AgentState) -> RepairWork:

@@ -70,7 +70,7 @@ async def approval(state: AgentState, *, services: Services) -> Update:
 
 async def _description(state: AgentState, call: ToolCall, question: Question, services: Services) -> str:
     """What a person is shown: the job's words, and whether the same thing was done before."""
-    described = services.job(state.job).rules.describe(state, call)
+    described = services.job(state.job).rules.describe(state, call.model_copy(update={"bound": question.bound}))
     arguments = {**question.arguments, "bound": question.bound}
     before = await services.execution.done_before(state.run_id, call.id, call.name, arguments)
     return f"{described}\n\n{before}" if before else described

@@ -16,13 +16,15 @@ from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
 
 class MailServer:
     """Ways, one for each message to come, then `ok`: `451` and other codes (not taken), `refuse` (the recipient),
-    `act close` (delivered, and the connection cut without an answer), `act hang`, `late` (delivered a second after the
-    sender has lost patience), `close`.
+    `act close` (delivered, and the connection cut without an answer), `act hang`, `hang`, `close`, `late` (delivered
+    two seconds later, and never confirmed).
     """
 
     def __init__(self, maildir: Path) -> None:
         self.ways: list[str] = []
         self.port = 0
+        self.begun = 0
+        """How many messages were taken in, delivered or not."""
         self.logins: list[tuple[str, str]] = []
         self.maildir = maildir
         self._box = mailbox.Maildir(maildir)
@@ -54,9 +56,10 @@ class MailServer:
             self._late.append(asyncio.create_task(self._deliver_late(bytes(envelope.content or b""))))
         if way in {"ok", "act close", "act hang"}:
             self._box.add(bytes(envelope.content or b""))
+        self.begun += 1
         if way in {"act close", "close"}:
             server.transport.abort()
-        if way in {"act hang", "late"}:
+        if way in {"act hang", "hang", "late"}:
             await self._released.wait()
         return "250 taken"
 
