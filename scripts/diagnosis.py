@@ -22,6 +22,7 @@ from state.errors import DevfixError
 from state.settings import settings_file
 from tools.git import git_program
 from tools.interpreter import find_interpreter
+from tools.outward import outward_tools
 from tools.sandbox import probe
 
 LEAST_FREE_MB = 500
@@ -50,6 +51,7 @@ async def diagnose(application: Application, complaints: Sequence[str]) -> dict[
         "home": str(home),
         **parts,
         "git": await asyncio.to_thread(_git),
+        "outside": await _outside(application),
     }
 
 
@@ -112,3 +114,23 @@ def _git() -> dict[str, Any]:
     except (OSError, subprocess.TimeoutExpired) as error:
         return {"ok": False, "why": f"{program}: {error}"}
     return {"ok": done.returncode == 0, "program": program, "version": done.stdout.strip().removeprefix("git version ")}
+
+
+async def _outside(application: Application) -> dict[str, Any]:
+    """What is set up of the world outside, by what promise, which secrets are not there, and what could not be told."""
+    settings = application.settings
+    tools = outward_tools(settings)
+    secrets = [value for name, value in settings if name.endswith("_env") and value]
+    unset = [name for name in secrets if not os.environ.get(name)]
+    try:
+        letters = await application.services.outbox.troubled()
+    except (DevfixError, psycopg.Error):
+        letters = []  # the database is told of in a part of its own
+    troubled = [f"{each.run_id[:8]} {each.call_id} ({each.state}): {each.trouble}" for each in letters]
+    return {
+        "ok": not unset and not troubled,
+        "tools": {each.name: "exactly once" if each.idempotent or each.verify else "at most once" for each in tools},
+        "notify": settings.notify,
+        "secrets": {name: name not in unset for name in secrets},
+        "not_told": troubled,
+    }

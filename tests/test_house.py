@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -154,3 +155,16 @@ def test_the_readme_names_files_that_exist() -> None:
     """The symptom table leads somewhere."""
     for name in re.findall(r"`((?:scripts|graph|tools|state|tests)/[\w/.]*)`", README):
         assert (ROOT / name).exists(), name
+
+
+def test_the_readmes_settings_of_the_world_outside_fit() -> None:
+    """Its example sets each outward tool up, with the promise of the better column."""
+    from state.settings import Settings
+    from tools.outward import outward_tools
+
+    (example,) = re.findall(r"```toml\n(.*?)```", README, re.DOTALL)
+    tools = outward_tools(Settings(**tomllib.loads(example)))
+    assert {tool.name for tool in tools if tool.idempotent or tool.verify} == set(
+        re.findall(r"^\| `(git_push|create_ticket|send_email|call_webhook)` \|", README, re.MULTILINE)
+    )
+    assert len(tools) == 4

@@ -76,7 +76,8 @@ class Rules(Protocol):
         """A call that DevFix makes itself before the model is asked; None when there is nothing left to open."""
 
     def evidence(self, state: AgentState) -> ToolCall | None:
-        """A call that DevFix makes before a gated call is put to a person, so that it is decided on evidence."""
+        """A call that DevFix makes before the gated calls in `pending_actions` are put to a person, so that they are
+        decided on evidence."""
 
     def objection(self, state: AgentState) -> str | None:
         """Why the evidence speaks against putting gated calls to a person now; None where it does not."""

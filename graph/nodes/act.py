@@ -102,7 +102,7 @@ def _evidence_first(state: AgentState, calls: Sequence[ToolCall], job: Job) -> l
     """A turn that only asks for gated calls is put to a person on fresh evidence; other turns pass review first."""
     if not calls or not all(call.gated for call in calls):
         return []
-    evidence = job.rules.evidence(state)
+    evidence = job.rules.evidence(state.model_copy(update={"pending_actions": list(calls)}))
     return [] if evidence is None else [dressed(evidence, job)]
 
 

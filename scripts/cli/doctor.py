@@ -8,7 +8,10 @@ from scripts.cli.options import Json
 
 
 def doctor(as_json: Json = False) -> int:
-    """Look at settings, database, sandbox, interpreter, disk, models and git. Exit code 4 where DevFix can't work."""
+    """Look at settings, database, sandbox, interpreter, disk, models, git, and what is set up outside.
+
+    Exit code 4 where DevFix can't work.
+    """
     return asyncio.run(_doctor(as_json))
 
 
