@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 from langgraph.errors import GraphBubbleUp
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue
 
 from state.approvals import digest_of
 from state.errors import DevfixError, EffectRefused, Fenced, OutOfService
@@ -47,17 +47,15 @@ def effect_key(run_id: str, call_id: str) -> str:
 
 def validated(tool: Tool, args: Mapping[str, Any]) -> Mapping[str, Any]:
     """The arguments as the tool takes them. Raises ValueError, in words for the model, where they do not fit."""
-    unknown = sorted(set(args) - set(tool.arguments.model_fields))
+    unknown = sorted(set(args) - set(tool.arguments.names))
     if unknown:
         raise ValueError(
-            f"{tool.name} takes no argument {', '.join(unknown)}; it takes {', '.join(tool.arguments.model_fields)}"
+            f"{tool.name} takes no argument {', '.join(unknown)}; it takes {', '.join(tool.arguments.names)}"
         )
     try:
-        model = tool.arguments.model_validate(dict(args))
-    except ValidationError as error:
-        told = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
-        raise ValueError(f"the arguments of {tool.name} are not valid: {told}") from None
-    return {name: getattr(model, name) for name in model.model_fields_set}
+        return tool.arguments.validated(args)
+    except ValueError as error:
+        raise ValueError(f"the arguments of {tool.name} are not valid: {error}") from None
 
 
 class Execution:
@@ -196,7 +194,8 @@ class Execution:
         """An effect failed in a way that leaves open whether it happened: the other side is asked."""
         answer = await _asked(tool, values, context)
         if not answer.known:
-            return _in_doubt(await self._ledger.doubt(context.run_id, context.call_id, epoch=epoch))
+            effect = await self._ledger.doubt(context.run_id, context.call_id, epoch=epoch)
+            return _in_doubt(effect, performed.result.content)
         if answer.found is not None:
             return await self._settle(context, receipt_of(answer.found), epoch)
         await self._ledger.missed(context.run_id, context.call_id, epoch=epoch)
@@ -256,9 +255,10 @@ async def _attempted(tool: Tool, values: Mapping[str, Any], context: ToolContext
     return Performed(returned if isinstance(returned, ToolResult) else ToolResult(content=returned))
 
 
-def _in_doubt(effect: Effect) -> Performed:
+def _in_doubt(effect: Effect, trouble: str = "") -> Performed:
     text = (
         f"the outcome of {effect.tool} is unknown: it was begun at {effect.claimed_at:%Y-%m-%d %H:%M:%S %Z} and never "
         "confirmed. It is not repeated by itself; a person has to look"
     )
-    return Performed(ToolResult(content=text, is_error=True), "outcome_unknown")
+    told = f"{text}. What was heard of it: {trouble}" if trouble else text
+    return Performed(ToolResult(content=told, is_error=True), "outcome_unknown")

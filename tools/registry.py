@@ -13,13 +13,13 @@ The schema that the model sees comes from the signature and the docstring.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from langchain_core.tools.base import create_schema_from_function
 from langchain_core.utils.function_calling import convert_to_openai_tool
-from pydantic import BaseModel, ConfigDict, JsonValue
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 if TYPE_CHECKING:
     from state.artifacts import Artifacts
@@ -80,6 +80,43 @@ Verify = Callable[[Mapping[str, Any], ToolContext], Awaitable[Found]]
 Bind = Callable[[Mapping[str, Any], ToolContext], Awaitable[Mapping[str, JsonValue]]]
 
 
+class Arguments(Protocol):
+    """What a tool takes."""
+
+    @property
+    def names(self) -> Collection[str]: ...
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The tool in the form that chat models take."""
+
+    def validated(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The arguments that were given, in the tool's own types. Raises ValueError, in words for the model."""
+
+
+@dataclass(frozen=True)
+class Signature(Arguments):
+    """Arguments by a function's signature."""
+
+    model: type[BaseModel]
+
+    @property
+    def names(self) -> Collection[str]:
+        return tuple(self.model.model_fields)
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        return convert_to_openai_tool(self.model)
+
+    def validated(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
+        try:
+            given = self.model.model_validate(dict(args))
+        except ValidationError as error:
+            told = (f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+            raise ValueError("; ".join(told)) from None
+        return {name: getattr(given, name) for name in given.model_fields_set}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Tool:
     """One thing that the agent may do."""
@@ -88,7 +125,7 @@ class Tool:
     description: str
     kind: ToolKind
     call: ToolFunction
-    arguments: type[BaseModel]
+    arguments: Arguments
     gated: bool
     """A person is asked before each call."""
     timeout: float
@@ -104,7 +141,7 @@ class Tool:
     @property
     def schema(self) -> dict[str, Any]:
         """The tool in the form that chat models take."""
-        return convert_to_openai_tool(self.arguments)
+        return self.arguments.schema
 
 
 def tool(
@@ -135,7 +172,7 @@ def tool(
             description=inspect.getdoc(function) or name,
             kind=kind,
             call=function,
-            arguments=cast("type[BaseModel]", schema),
+            arguments=Signature(cast("type[BaseModel]", schema)),
             gated=(kind == "effect") if gated is None else gated,
             timeout=timeout,
             verify=verify,
