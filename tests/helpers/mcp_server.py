@@ -29,7 +29,7 @@ def order(article: str, number: int = 1) -> str:
     if article == "last":
         os._exit(1)  # what it did is done; the answer never comes
     if article == "slow":
-        time.sleep(30)
+        time.sleep(60)
     return f"ordered {number} {article}"
 
 

@@ -85,7 +85,7 @@ async def test_arguments_are_held_against_the_servers_schema(orders: Path, args:
 @pytest.mark.parametrize("article", ["last", "slow", "unicorn"])
 async def test_an_effect_without_an_answer_is_unknown_and_told(orders: Path, article: str) -> None:
     """The server died, did not answer in time, or answered with an error: a person looks."""
-    _, order = mcp_tools(shop(orders), timeout=3 if article == "slow" else 60)
+    _, order = mcp_tools(shop(orders), timeout=10 if article == "slow" else 60)
     performed, ledger = await do(order, article=article)
     assert (performed.failure, ledger) == ("outcome_unknown", ["unknown"])
     assert ("there are none" in performed.result.content) == (article == "unicorn")
