@@ -5,14 +5,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
+import psycopg
 from pydantic import JsonValue
 
 from graph.report import sentence
-from state.errors import EffectRefused, Fenced
+from state.errors import DevfixError, EffectRefused, Fenced
 from state.outbox import Letter, LetterLedger, Notice, Outbox, Taken
 from state.outward import Channel
 from state.runs import Settled
@@ -38,6 +40,7 @@ _HEADLINES: Final[Mapping[str, str]] = {
     "by_person": "was cancelled",
 }
 _GOAL_SHOWN = 100
+SEND_PAUSE_SECONDS = 2.0
 
 
 def announcer(settings: Settings, outbox: Outbox) -> Callable[[Connection, Settled], Any] | None:
@@ -132,6 +135,16 @@ async def send_due(services: Services, *, seconds: float = 600.0) -> int:
         finally:
             services.outbox.let_go(taken.letter)
     return sent
+
+
+async def keep_sending(services: Services, *, complain: Callable[[str], object]) -> None:
+    """Send what is to be told, as it comes, until cancelled."""
+    while services.settings.notify:
+        try:
+            await send_due(services)
+        except (DevfixError, psycopg.OperationalError) as error:
+            complain(f"people could not be told of runs: {error}; it is tried again")
+        await asyncio.sleep(SEND_PAUSE_SECONDS)
 
 
 async def _send(taken: Taken, tool: Tool, services: Services) -> bool:

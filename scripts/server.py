@@ -21,7 +21,7 @@ from langgraph_sdk import get_client
 from langgraph_sdk.client import LangGraphClient
 
 from graph.agent import build_agent
-from graph.notices import send_due
+from graph.notices import keep_sending
 from graph.services import Services
 from scripts.bootstrap import Application, build
 from state.checkpointer import FencedSaver
@@ -33,7 +33,6 @@ GRAPH_ID = "devfix"
 """The graph's name in `langgraph.json`."""
 RESTORED_RUNS = 500
 """How many of the newest runs are looked through for threads to bring back."""
-TELL_PAUSE_SECONDS = 2.0
 
 _log = logging.getLogger(__name__)
 
@@ -100,13 +99,7 @@ async def health() -> JSONResponse:
 
 async def _tell_people() -> None:
     """Send what is to be told of runs, as it comes."""
-    services = (await asyncio.to_thread(application)).services
-    while services.settings.notify:
-        try:
-            await send_due(services)
-        except DevfixError as error:
-            _log.warning("people could not be told of runs: %s; it is tried again", error)
-        await asyncio.sleep(TELL_PAUSE_SECONDS)
+    await keep_sending((await asyncio.to_thread(application)).services, complain=_log.warning)
 
 
 async def _restore_threads() -> None:

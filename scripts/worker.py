@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 
+import psycopg
 from langchain_core.runnables import RunnableConfig
 from langgraph.errors import GraphDrained
 from langgraph.runtime import RunControl
 
 from graph.durable import DurableGraph
+from graph.notices import keep_sending
 from scripts.bootstrap import Application
-from state.errors import DevfixError, Fenced, OutOfService, RunBusy
+from state.errors import DevfixError, RunBusy
 from state.holder import is_gone, this_process
 from state.queue import ADVANCE, QUEUE, Abandoned
 from state.status import TERMINAL
@@ -50,15 +53,32 @@ class Worker:
         app = self._application.queue.app
         if ADVANCE not in app.tasks:
             app.task(name=ADVANCE, queue=QUEUE)(self._advance)
-        await self._application.services.open()
+        services = self._application.services
+        await services.open()
         self._tell(f"{this_process('worker')} goes on with runs, {self._concurrency} at a time; Ctrl-C ends it")
-        looking = asyncio.create_task(self._look_again_and_again())
-        try:
+        async with self._beside(self._look_again_and_again(), keep_sending(services, complain=self._tell)):
             while not self._control.drain_requested:
                 await self._serve()
+
+    @asynccontextmanager
+    async def _beside(self, *chores: Coroutine[object, object, None]) -> AsyncIterator[None]:
+        """While the body runs, these do too. Raises what one of them raised, which ends the worker."""
+        tasks = [asyncio.create_task(each) for each in chores]
+        for each in tasks:
+            each.add_done_callback(self._stop_if_failed)
+        try:
+            yield
         finally:
-            looking.cancel()
-            await asyncio.wait({looking})
+            for each in tasks:
+                each.cancel()
+            await asyncio.wait(tasks)
+        for each in tasks:
+            if not each.cancelled():
+                each.result()
+
+    def _stop_if_failed(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            self.stop()
 
     def stop(self) -> None:
         """Take no more jobs, and put each run down at its next saved step."""
@@ -107,11 +127,10 @@ class Worker:
                 await self._tell_standing(run_id, began)
         except (GraphDrained, asyncio.CancelledError):
             self._tell(f"run {run_id[:8]} is put down; the next worker goes on with it")
-        except (RunBusy, Fenced, OutOfService) as error:
+        except DevfixError as error:
             self._tell(f"run {run_id[:8]}: {error}")
         except Exception as error:  # noqa: BLE001 - the attempt has ended the run with it, and with a report
-            self._tell(f"run {run_id[:8]}: {error if isinstance(error, DevfixError) else repr(error)}")
-            await self._tell_standing(run_id, began)
+            self._tell(f"run {run_id[:8]}: {error!r}")
         finally:
             self._advancing.discard(task)
 
@@ -140,7 +159,7 @@ class Worker:
         while True:
             try:
                 await self._look()
-            except DevfixError as error:
+            except (DevfixError, psycopg.OperationalError) as error:
                 self._tell(f"runs that need somebody can't be looked for ({error}); trying again")
             await asyncio.sleep(LOOK_SECONDS)
 

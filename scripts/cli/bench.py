@@ -98,6 +98,20 @@ def kill(
     _put(asyncio.run(measure(read_settings(), kills=times, seed=seed, model=model, tell=tell)), as_json)
 
 
+@app.command()
+def queue(
+    kills: Annotated[int, typer.Option(metavar="N", min=1, help="Workers that are killed.")] = 10,
+    answers: Annotated[int, typer.Option(metavar="N", min=1, help="Runs that are answered.")] = 20,
+    as_json: Json = False,
+) -> None:
+    """How soon a worker goes on with a run whose worker was killed, and with one that was answered."""
+    from scripts.bench.queue import measure
+    from scripts.cli.output import say
+    from state.settings import read_settings
+
+    _put(asyncio.run(measure(read_settings(), kills=kills, answers=answers, tell=say)), as_json)
+
+
 def _put(figures: BaseModel, as_json: bool) -> None:
     from scripts.cli.output import put_facts, put_json
 

@@ -20,11 +20,15 @@ def worker(
 
 
 async def _work(concurrency: int) -> int:
+    import logging
+
     from scripts.application import application
     from scripts.cli.output import say
     from scripts.signals import Signals
     from scripts.worker import Worker
 
+    # What procrastinate logs of a database that went away, with traces, the worker tells in a line.
+    logging.getLogger("procrastinate").setLevel(logging.CRITICAL)
     async with application(label="worker") as opened:
         serving = Worker(opened, concurrency=concurrency, tell=say)
         with Signals().calling(serving.stop, serving.stop_at_once):

@@ -12,7 +12,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from scripts.bench import kills, step, storage
+from scripts.bench import kills, queue, step, storage
 from scripts.bench.commands import devfix, facts_of
 from scripts.bench.loop import Text, ours, plain
 from scripts.cli.main import guarded
@@ -112,3 +112,12 @@ def test_a_tree_is_known_by_paths_and_content(tmp_path: Path) -> None:
     assert kills.tree_hash(tmp_path) == first
     (tmp_path / "a").rename(tmp_path / "c")
     assert kills.tree_hash(tmp_path) != first
+
+
+@pytest.mark.usefixtures("nothing_left")
+async def test_workers_are_killed_and_answered(settings: Settings) -> None:
+    """Another one takes over; the effect comes after the answer."""
+    found = await queue.measure(settings, kills=1, answers=1)
+    assert (found.takeover_seconds.count, found.answer_ms.count) == (1, 1)
+    assert found.takeover_seconds.median > 0
+    assert found.answer_ms.median > 0
