@@ -95,6 +95,8 @@ async def start(given: RunInput, *, yes: bool, detach: bool = False, as_json: bo
         run_id = await begin(opened, given, due_seconds=due_seconds)
         if detach:
             put_run(await facts_of(opened, await opened.services.runs.get(run_id)), as_json=as_json)
+            if yes:
+                say("--yes answers here, in the foreground; a worker lets the run wait for `devfix approve`")
             say(f"run {run_id[:8]} is queued for a worker (`devfix worker`); `devfix resume {run_id[:8]}` goes on here")
             return 0
         say(f"run {run_id} on {given.repository}" if given.repository else f"run {run_id}")

@@ -21,6 +21,7 @@ from langgraph_sdk import get_client
 from langgraph_sdk.client import LangGraphClient
 
 from scripts.bootstrap import Application, build
+from scripts.worker import Worker
 from state.settings import Settings
 
 pytest.importorskip("langgraph_cli", reason="the dev server is an extra: pip install '.[serve]'")
@@ -133,6 +134,14 @@ async def standing(application: Application, run_id: str) -> str:
     return str((await application.services.runs.get(run_id)).standing)
 
 
+async def until_standing(application: Application, run_id: str, wanted: str) -> None:
+    async with asyncio.timeout(90):
+        while True:
+            if await standing(application, run_id) == wanted:
+                return
+            await asyncio.sleep(0.1)
+
+
 async def until_running(application: Application, run_id: str) -> None:
     """Until the run has saved a step or two, and is in the middle of one."""
     async with asyncio.timeout(60):
@@ -214,3 +223,29 @@ async def test_cancels_bad_input_and_a_stopped_server(
     with psycopg.connect(database_url) as connection:
         locks = connection.execute("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'").fetchone()
     assert locks == (0,)
+
+
+async def test_workers_leave_the_servers_runs_alone_and_take_over_when_it_is_killed(
+    server: Server, application: Application, tmp_path: Path
+) -> None:
+    """What is answered through the API goes on in the server; what it was at when it was killed, in a worker."""
+    heard: list[str] = []
+    worker = Worker(application, concurrency=2, tell=heard.append)
+    working = asyncio.create_task(worker.run())
+    async with server.up() as client:
+        thread = (await client.threads.create())["thread_id"]
+        await ended(client, thread, input=given(tmp_path / "first"))
+        done = await ended(client, thread, command=APPROVE)
+        assert (done["status"], done["reason"]) == ("completed", "done")
+        assert not [line for line in heard if line.startswith("run ")]
+
+        thread = (await client.threads.create())["thread_id"]
+        await client.runs.create(thread, "devfix", input=given(tmp_path / "second", seconds=1))
+        await until_running(application, thread)
+        server.kill()
+    await until_standing(application, thread, "waiting: approval")
+    assert [line for line in heard if "is taken over: langgraph server" in line]
+    steps = await application.steps.of(thread)
+    assert [step.number for step in steps] == list(range(1, len(steps) + 1))
+    worker.stop()
+    await working
