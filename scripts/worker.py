@@ -181,6 +181,9 @@ class Worker:
 
     async def _see_to(self, abandoned: Abandoned) -> None:
         run_id, crashes = abandoned.run_id, abandoned.crashes
+        run = await self._application.services.runs.get(run_id)
+        if abandoned.holder is not None and run.reason != "crashed":
+            return  # it was being settled while it was looked at
         if abandoned.holder is not None and crashes >= self._application.settings.max_crashes:
             try:
                 await self._agent.give_up(run_id, crashes)
