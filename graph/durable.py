@@ -94,6 +94,14 @@ class DurableGraph(CompiledStateGraph):  # type: ignore[type-arg]
             return
         options["durability"] = "sync"
         async with self._attempt(run_id, config or {}, control or RunControl()) as (attempt, claimed):
+            if _answers(input) and await self._is_superseded(claimed):
+                # LangGraph would give an old pause its old answer. Going back asks again, on a branch of its own.
+                async with aclosing(_until_stopped(super().astream(None, claimed, **options), attempt)) as going_back:
+                    async for _ in going_back:
+                        pass
+                claimed = _at_the_newest(claimed)
+                if not (await self.aget_state(_plain(claimed))).interrupts:
+                    return  # who asks has the answer already, and the first one counts
             chunks = super().astream(input, claimed, control=attempt.control, **options)
             async with aclosing(_until_stopped(chunks, attempt)) as stream:
                 async for chunk in stream:
@@ -122,13 +130,23 @@ class DurableGraph(CompiledStateGraph):  # type: ignore[type-arg]
         run = await self.services.runs.get(run_id)
         if run.job and run.epoch:
             self.services.job(run.job)
-        if isinstance(given, Command) and given.resume is not None:
-            snapshot = await self.aget_state(_plain(config))
-            if run.status in TERMINAL or not snapshot.interrupts:
+        if _answers(given):
+            # An answer to an old pause, named by its checkpoint, begins a branch there, whatever came of the run since.
+            named = bool(config["configurable"].get("checkpoint_id"))
+            snapshot = await self.aget_state(config if named else _plain(config))
+            if (run.status in TERMINAL and not named) or not snapshot.interrupts:
                 raise AlreadyDecided(
                     f"run {run_id[:8]} does not wait for an answer (it is {run.standing}); nothing was changed"
                 )
         return run.status != "cancelled" or bool(config["configurable"].get(RESUME_KEY))
+
+    async def _is_superseded(self, config: RunnableConfig) -> bool:
+        """Whether the config names a checkpoint that the run has moved past."""
+        named = config["configurable"].get("checkpoint_id")
+        if not named:
+            return False
+        newest = (await self.aget_state(_plain(config))).config["configurable"]
+        return bool(newest.get("checkpoint_id") != named)
 
     @asynccontextmanager
     async def _attempt(
@@ -300,6 +318,16 @@ async def _shielded(settling: Any) -> None:
                 raise
             continue
     task.result()
+
+
+def _answers(given: Any) -> bool:
+    return isinstance(given, Command) and given.resume is not None
+
+
+def _at_the_newest(config: RunnableConfig) -> RunnableConfig:
+    """The same attempt, without the checkpoint that the caller named."""
+    left = {name: value for name, value in config["configurable"].items() if not name.startswith("checkpoint_")}
+    return {**config, "configurable": left}
 
 
 def _plain(config: RunnableConfig) -> RunnableConfig:

@@ -249,6 +249,32 @@ async def test_b94_going_back_does_not_repeat_an_effect(driver: Driver) -> None:
     assert sent_to(driver) == ["ada"]
 
 
+async def test_b27_the_results_of_parallel_calls_are_all_kept_in_the_order_of_the_calls(driver: Driver) -> None:
+    """Whichever is done first; and the next turn finds each."""
+    slow, quick = ("look", {"what": "sea", "seconds": 0.3}), ("look", {"what": "sky"})
+    await driver.start([calls(slow, quick), calls(POST_ADA)])
+    messages = (await driver.state())["messages"]
+    asked = [call["id"] for record in messages for call in record.get("tool_calls") or ()]
+    results = [(record["tool_call_id"], record["content"]) for record in messages if record["type"] == "tool"]
+    assert results == [(asked[0], "saw sea"), (asked[1], "saw sky")]
+
+
+async def test_b75_a_tool_that_runs_longer_than_the_lease_is_not_started_elsewhere(
+    driver: Driver, database_url: str
+) -> None:
+    """The heart beats beside it; whoever else comes is told who holds the run."""
+    running = asyncio.create_task(
+        driver.start([calls(("count", {"name": "x"}), ("look", {"what": "x", "seconds": 8}))])
+    )
+    await asyncio.sleep(6)
+    second = await another(driver, database_url)
+    with pytest.raises(RunBusy):
+        await second.go_on()
+    await running
+    assert (driver.folder / "count-x").read_text() == "x"
+    await second.services.close()
+
+
 async def test_b101_a_step_limit_ends_in_a_status_with_a_report(driver: Driver) -> None:
     """Not a raw exception; what was achieved is told, and the run can go on after a raise."""
     turns = [calls(("look", {"what": f"thing {number}"})) for number in range(50)]

@@ -10,6 +10,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import empty_checkpoint
@@ -227,6 +228,34 @@ async def test_a_finished_tasks_writes_share_a_row_and_are_shown_one_by_one(appl
         where = str(before.config["configurable"]["checkpoint_id"])  # type: ignore[typeddict-item]
         cursor = await connection.execute("SELECT channel FROM checkpoint_writes WHERE checkpoint_id = %s", (where,))
         assert [row["channel"] for row in await cursor.fetchall()] == ["log"]
+
+
+async def test_b68_a_steps_writes_and_its_checkpoint_are_saved_together_or_not_at_all(
+    application: Application, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the checkpoint can't be saved, its tasks' writes are not there either: the node runs again, whole."""
+
+    async def write(state: dict[str, Any]) -> dict[str, Any]:
+        return {"value": "x"}
+
+    graph = chain(application, first=same, write=write, then=same)
+    rows = FencedSaver._write_rows
+
+    def spoiled(self: FencedSaver, *arguments: Any, **options: Any) -> list[tuple[Any, ...]]:
+        made = rows(self, *arguments, **options)
+        if any(b"value" in bytes(row[-1]) for row in made):
+            broken = "SELECT %s, %s, %s, %s, %s, 1 / (length((%s)::text) * 0)"
+            monkeypatch.setattr(FencedSaver, "UPSERT_CHECKPOINTS_SQL", broken)
+        return made
+
+    monkeypatch.setattr(FencedSaver, "_write_rows", spoiled)
+    with pytest.raises(psycopg.errors.DivisionByZero):
+        await graph.ainvoke({"seen": []}, CONFIG)
+    monkeypatch.undo()
+    saved = await application.saver().aget_tuple(CONFIG)
+    assert saved is not None
+    assert not [channel for _, channel, _ in saved.pending_writes or () if channel == "value"]
+    assert (await graph.aget_state(CONFIG)).next == ("write",)
 
 
 async def test_a_step_and_its_checkpoint_are_one_transaction(application: Application) -> None:
