@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +13,8 @@ from scripts.cli.options import Json
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
+
+    from scripts.bench.crash.figures import Kind
 
 app = typer.Typer(
     help="Measure on this machine, each figure beside its peer's where there is one.",
@@ -80,22 +83,48 @@ def repair(
     _put(asyncio.run(measure(read_settings(), folder, task, tell=tell)), as_json)
 
 
-@app.command(short_help="runs that are killed again and again")
-def kill(
-    times: Annotated[int, typer.Argument(min=1, help="How many kills.")] = 50,
-    seed: Annotated[int, typer.Option(help="Another seed kills at other moments.")] = 1,
-    model: Annotated[str, typer.Option(metavar="NAME", help="The model that repairs the sample.")] = "search-repair",
+@app.command(short_help="runs that are killed, frozen and cut off")
+def crash(
+    job: Annotated[
+        str | None, typer.Option(metavar="MODULE:JOB", help="A job of your own, instead of those that ship.")
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="What your job takes; an http://127.0.0.1 address in it is reached through a wire that counts.",
+        ),
+    ] = None,
+    repository: Annotated[str, typer.Option(metavar="PATH", help="The folder, where your job works on one.")] = "",
+    model: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The model; best one that says the same again.")
+    ] = None,
+    kills: Annotated[int, typer.Option(min=0, help="SIGKILLs.")] = 30,
+    freezes: Annotated[int, typer.Option(min=0, help="SIGSTOPs, thawed once another process goes on.")] = 6,
+    cuts: Annotated[int, typer.Option(min=0, help="Connections that are cut.")] = 6,
+    restarts: Annotated[int, typer.Option(min=0, help="Restarts of PostgreSQL.")] = 2,
+    seed: Annotated[int, typer.Option(help="Another seed strikes at other points.")] = 1,
     as_json: Json = False,
-) -> None:
-    """Kill runs on the sample with SIGKILL, and go on with each until it ends."""
-    from scripts.bench.kills import Killed, measure
+) -> int:
+    """Strike at runs in each way, at each commit and request in turn and at random, and count what stands outside.
+
+    The runs are those of your job, or else of the sample's repair and of a job that pushes a branch, sends an e-mail,
+    calls a webhook and creates a ticket. All of it happens on servers of the campaign's own. Exit code 1 where a run
+    did not come through whole.
+    """
+    from scripts.bench.crash.campaign import OpenTrial, measure
+    from scripts.bench.crash.errands import errand_trial
+    from scripts.bench.crash.trial import job_trial, repair_trial
     from scripts.cli.output import say
-    from state.settings import read_settings
+    from scripts.starting import options_of
+    from state.agent_state import RunInput
 
-    def tell(done: Killed) -> None:
-        say(f"run {done.run_id[:8]}: {done.kills} kills, {done.standing}, {'whole' if done.whole else 'NOT WHOLE'}")
-
-    _put(asyncio.run(measure(read_settings(), kills=times, seed=seed, model=model, tell=tell)), as_json)
+    given = RunInput(options=options_of(option or []), repository=repository, model=model)
+    trials: list[OpenTrial] = [partial(job_trial, job, given)] if job else [partial(repair_trial, model), errand_trial]
+    blows: dict[Kind, int] = {"kill": kills, "freeze": freezes, "cut": cuts, "restart": restarts}
+    figures = asyncio.run(measure(trials, blows, seed=seed, tell=say))
+    _put(figures, as_json)
+    return 0 if figures.whole else 1
 
 
 @app.command()

@@ -9,14 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.cli import Cli, standing
+from tests.helpers.refunds import JOB, TURNS
 from tests.helpers.shop import Shop, open_shop
-
-JOB = "tests.jobs.refund:REFUND"
-TURNS = [
-    {"tool_calls": [{"name": "look_up_order", "args": {"order": 7}}]},
-    {"tool_calls": [{"name": "refund", "args": {"order": 7, "amount": 40}}]},
-    {"tool_calls": [{"name": "write_to_customer", "args": {"to": "ada@example.com", "text": "Your 40 are back."}}]},
-]
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from scripts.bench import kills, queue, step, storage
+from scripts.bench import queue, step, storage
 from scripts.bench.commands import devfix, facts_of
 from scripts.bench.loop import Text, ours, plain
 from scripts.cli.main import guarded
@@ -93,7 +93,8 @@ def test_an_orphan_is_seen_and_a_dead_one_is_not() -> None:
         "print(subprocess.Popen(sleeping, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).pid)"
     )
     watch = (
-        "import os, subprocess, sys; from scripts.bench.kills import adopt_orphans, left_processes; adopt_orphans(); "
+        "import os, subprocess, sys; from scripts.bench.crash.orphans import adopt_orphans, left_processes; "
+        "adopt_orphans(); "
         f"pid = int(subprocess.check_output([sys.executable, '-W', 'ignore', '-c', {program!r}])); "
         "assert left_processes() == [pid]; os.kill(pid, 9); assert left_processes() == []"
     )
@@ -101,17 +102,6 @@ def test_an_orphan_is_seen_and_a_dead_one_is_not() -> None:
         [sys.executable, "-c", watch], env={**os.environ}, capture_output=True, timeout=60, check=False
     )
     assert (done.returncode, done.stderr) == (0, b"")
-
-
-def test_a_tree_is_known_by_paths_and_content(tmp_path: Path) -> None:
-    """Git's and Python's own files do not count; a name, a byte do."""
-    (tmp_path / "a").write_text("x")
-    first = kills.tree_hash(tmp_path)
-    (tmp_path / "__pycache__").mkdir()
-    (tmp_path / "__pycache__" / "b").write_text("y")
-    assert kills.tree_hash(tmp_path) == first
-    (tmp_path / "a").rename(tmp_path / "c")
-    assert kills.tree_hash(tmp_path) != first
 
 
 @pytest.mark.usefixtures("nothing_left")

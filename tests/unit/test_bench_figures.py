@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.bench import kills, repair, step, storage
+from scripts.bench import repair, step, storage
 from scripts.bench.loop import Text
 from scripts.bench.machine import Machine
 from scripts.bench.spread import Spread, in_pairs, percentile, ratio
@@ -69,37 +69,6 @@ def test_the_text_is_the_same_each_time_and_hard_to_compress() -> None:
     assert text != first.next()
     assert len(text) == 2048
     assert len(zlib.compress(text.encode(), 9)) > 0.5 * len(text)
-
-
-def killed(**changes: object) -> kills.Killed:
-    whole = {
-        "run_id": "r",
-        "kills": 2,
-        "standing": "completed: done",
-        "same_patch": True,
-        "applied": 1,
-        "steps": 9,
-        "without_gaps": True,
-        "processes_left": 0,
-    }
-    return kills.Killed.model_validate({**whole, **changes})
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"standing": "failed: internal"},
-        {"same_patch": False},
-        {"applied": 0},
-        {"applied": 2},
-        {"without_gaps": False},
-        {"processes_left": 1},
-    ],
-)
-def test_a_run_is_whole_only_when_nothing_is_wrong(wrong: dict[str, object]) -> None:
-    """Each single fault counts."""
-    found = kills.figures(MACHINE, [killed(), killed(**wrong)], seed=1, undisturbed_seconds=3)
-    assert (found.whole, found.runs, found.kills, found.ratio) == (1, 2, 4, 0.5)
 
 
 def test_the_repaired_are_counted_against_all() -> None:

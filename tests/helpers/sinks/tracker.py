@@ -1,84 +1,16 @@
-"""A real issue tracker (roundup) in a process of its own, and a wire to it that can be cut."""
+"""A wire to a real issue tracker that can be cut; the tracker is the campaign's."""
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import json
 import re
-import subprocess
-import sys
-import urllib.request
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
-from pathlib import Path
-from typing import Any
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 
-PASSWORD = "right-word"  # noqa: S105
-_SERVE = """
-import re, sys
-from wsgiref.simple_server import WSGIRequestHandler, make_server
-from roundup.cgi.wsgi_handler import RequestDispatcher
-class Quiet(WSGIRequestHandler):
-    def log_message(self, *arguments): pass
-server = make_server("127.0.0.1", 0, lambda *given: app(*given), handler_class=Quiet)
-home, config = sys.argv[1], sys.argv[1] + "/config.ini"
-text = open(config).read()
-open(config, "w").write(re.sub("(?m)^web = .*$", f"web = http://127.0.0.1:{server.server_port}/", text))
-app = RequestDispatcher(home)
-print(server.server_port, flush=True)
-server.serve_forever()
-"""
+from scripts.bench.crash.sinks import TRACKER_PASSWORD as PASSWORD
+from scripts.bench.crash.sinks import Tracker, tracker
 
-
-class Tracker:
-    def __init__(self, port: int, folder: Path) -> None:
-        self.port = port
-        self._files = folder / "db" / "files" / "msg"
-        self.url = f"http://127.0.0.1:{port}/rest/data/issue"
-
-    @property
-    def titles(self) -> list[str]:
-        return [str(issue["title"]) for issue in self._get("issue?@fields=title")]
-
-    @property
-    def texts(self) -> list[str]:
-        return [file.read_text() for file in sorted(self._files.rglob("msg*"))]
-
-    def _get(self, what: str) -> Any:
-        request = urllib.request.Request(f"http://127.0.0.1:{self.port}/rest/data/{what}")
-        request.add_header("Authorization", "Basic " + base64.b64encode(f"admin:{PASSWORD}".encode()).decode())
-        with urllib.request.urlopen(request, timeout=20) as answer:  # noqa: S310 - loopback
-            return json.load(answer)["data"]["collection"]
-
-
-@contextmanager
-def tracker(folder: Path) -> Iterator[Tracker]:
-    """A new tracker with nothing in it."""
-    _admin(folder, "install", "classic", "anydbm")
-    config = folder / "config.ini"
-    text = config.read_text()
-    given = {"web": "http://127.0.0.1/", "domain": "example.org", "host": "127.0.0.1", "debug": f"{folder}/mails"}
-    for name, value in given.items():  # with a debug file, no mail goes out
-        text = re.sub(rf"(?m)^#?{name} = *(NO DEFAULT)?$", f"{name} = {value}", text)
-    config.write_text(text)
-    _admin(folder, "initialise", PASSWORD)
-    with subprocess.Popen([sys.executable, "-c", _SERVE, folder], stdout=subprocess.PIPE) as process:
-        try:
-            assert process.stdout is not None
-            yield Tracker(int(process.stdout.readline()), folder)
-        finally:
-            process.kill()
-
-
-def _admin(folder: Path, *command: str) -> None:
-    program = "from roundup.scripts.roundup_admin import run; run()"
-    subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", program, "-i", folder, *command],
-        check=True,
-        capture_output=True,
-        timeout=60,
-    )
+__all__ = ["PASSWORD", "Tracker", "cut_wire", "tracker"]
 
 
 @asynccontextmanager

@@ -1,0 +1,61 @@
+"""The campaign's small sibling: each way to strike, at each kind of point, once."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from scripts.bench.crash.campaign import Server, campaign, own_server
+from scripts.bench.crash.figures import Fault, Kind, Point
+from scripts.bench.crash.wire import Side
+from tests.helpers.refunds import refunds
+from tests.helpers.shop import open_shop
+
+pytestmark = [
+    pytest.mark.acceptance,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(sys.platform != "linux", reason="who owns a connection is seen on Linux only"),
+]
+
+REFUND = "POST /orders/*/refunds"
+LETTER = "POST /letters"
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    async with own_server() as made:
+        yield made
+
+
+def at(kind: Kind, side: Side, place: str, number: int = 1) -> Fault:
+    return Fault(kind, Point(place, side, number))
+
+
+RUNS = [
+    [at("kill", "before", "insert effects"), at("kill", "before", REFUND), at("kill", "done", LETTER)],
+    [at("kill", "done", "update effects.state"), at("cut", "done", "insert effects", 2)],
+    [at("cut", "before", "insert checkpoint_writes"), at("restart", "done", REFUND), at("kill", "answered", LETTER)],
+    [at("freeze", "done", "insert effects"), at("freeze", "answered", LETTER)],
+]
+
+
+async def test_refunds_once_and_writes_once_whatever_happens(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed, frozen, cut off and with PostgreSQL restarted, around the commits and around the effects."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))  # where the workers find the job
+    with open_shop() as shop:
+        async with campaign(server, refunds(tmp_path, shop)) as under_way:
+            places = {point.place for point in under_way.points}
+            assert {REFUND, LETTER, "insert effects", "update effects.state", "insert checkpoint_writes"} <= places
+            for faults in RUNS:
+                before = len(shop.refunds), len(shop.letters)
+                outcome = await under_way.run(faults)
+                assert outcome.whole, outcome
+                assert outcome.standing == "completed: done"
+                assert (len(shop.refunds), len(shop.letters)) == (before[0] + 1, before[1] + 1)
+                assert sorted(outcome.struck) == sorted(map(str, faults))
+            assert under_way.takeovers
