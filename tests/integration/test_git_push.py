@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from state.database import Database
 from state.errors import EffectRefused
 from tests.helpers.outside import Outside
+from tests.helpers.sinks.git_http import git_server
 
 ARGS = {"branch": "devfix/work"}
 
@@ -184,3 +186,48 @@ async def test_settings_of_a_hostile_repository_are_not_obeyed(
     assert (await push.do("git_push", **ARGS)).failure is None
     assert len(refs(remote)) == 2
     assert not mark.exists()
+
+
+def basic(user: str, word: str) -> str:
+    return "Basic " + base64.b64encode(f"{user}:{word}".encode()).decode()
+
+
+async def test_a_token_opens_the_host_that_it_is_for(
+    database: Database, tmp_path: Path, repository: Path, remote: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Named by its variable; a wrong one is told in words that do not hold it, in whatever form."""
+    git(remote, "config", "http.receivepack", "true")
+    with git_server(tmp_path, basic("bot", "right-word")) as server:
+        access = {"git_token_env": "GIT_WORD", "git_token_user": "bot", "git_remote": f"{server.url}/remote.git"}
+        push = outside(database, tmp_path, repository, **access)
+        monkeypatch.setenv("GIT_WORD", "wrong-word")
+        refused = await push.do("git_push", **ARGS)
+        assert refused.failure == "effect_refused", refused
+        for told in ("wrong-word", basic("bot", "wrong-word").split()[1]):
+            assert told not in refused.result.content
+        assert await push.states() == []
+        monkeypatch.setenv("GIT_WORD", "right-word")
+        done = await push.do("git_push", **ARGS)
+        assert done.failure is None, done
+    assert len(refs(remote)) == 2
+
+
+async def test_a_token_goes_to_no_other_host(
+    database: Database, tmp_path: Path, repository: Path, remote: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither by a redirect, nor where another host is pushed to than the one that it is for."""
+    monkeypatch.setenv("GIT_WORD", "right-word")
+    with git_server(tmp_path) as other, git_server(tmp_path) as server:
+        server.elsewhere = other.url
+        access = {"git_token_env": "GIT_WORD", "git_token_user": "bot"}
+        push = outside(database, tmp_path, repository, git_remote=f"{server.url}/remote.git", **access)
+        assert (await push.do("git_push", **ARGS)).failure == "effect_refused"
+        assert set(server.authorizations) == {basic("bot", "right-word")}
+        assert other.authorizations == []
+
+        elsewhere = other.url.replace("127.0.0.1", "localhost")
+        push = outside(
+            database, tmp_path, repository, git_remote=f"{elsewhere}/remote.git", git_token_host="127.0.0.1", **access
+        )
+        await push.again("git_push", **ARGS)
+        assert set(other.authorizations) == {""}
