@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,12 @@ import pytest
 import trustme
 
 from state.database import Database
+from state.errors import Unanswered
 from tests.helpers.outside import Outside
 from tests.helpers.sinks.http import closed_port
+from tests.helpers.sinks.imap import PASSWORD, imap_server
 from tests.helpers.sinks.smtp import MailServer, mail_server
+from tools.outward.email import message_id
 
 ARGS = {"to": "ada@example.org", "subject": "It is fixed", "body": "The sign was wrong.\n.\nBye — Devfix"}
 
@@ -189,3 +193,24 @@ async def test_starttls_is_checked(
         performed = await outside.do("send_email", **ARGS)
         assert (performed.failure is None) is trusted, performed
         assert len(server.messages) == trusted
+
+
+async def test_an_imap_mailbox_is_looked_into(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By STARTTLS with a certificate that is checked; what can't be read says nothing, and tells no password."""
+    monkeypatch.setenv("MAILBOX_PASSWORD", "wrong-word")
+    async with mail_server(tmp_path / "mail") as server:
+        with imap_server(tmp_path / "imap", await closed_port()) as imap:
+            access = {"mailbox": imap.url, "mailbox_user": "ada", "mailbox_password_env": "MAILBOX_PASSWORD"}
+            outside = Outside(database, tmp_path, **{**settings(server), **access, "outward_timeout_seconds": 20.0})
+            with pytest.raises(Unanswered, match="certificate"):
+                await outside.found("send_email", **ARGS)
+            monkeypatch.setenv("SSL_CERT_FILE", str(imap.authority))
+            with pytest.raises(Unanswered, match="can't be read") as refused:
+                await outside.found("send_email", **ARGS)
+            assert "wrong-word" not in str(refused.value)
+            monkeypatch.setenv("MAILBOX_PASSWORD", PASSWORD)
+            assert await outside.found("send_email", **ARGS) is None
+            await asyncio.to_thread(imap.deliver, f"Message-ID: {message_id(outside.context())}\n\nhello\n".encode())
+            assert await outside.found("send_email", **ARGS) is not None

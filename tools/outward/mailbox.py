@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import imaplib
+import ssl
 from email.parser import BytesHeaderParser
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,11 +50,12 @@ def _in_imap(settings: Settings, password: str, message_id: str) -> bool:
     parts = urlsplit(settings.mailbox or "")
     host, seconds = parts.hostname or "", settings.outward_timeout_seconds
     folder = unquote(parts.path.strip("/")) or "INBOX"
+    checked = ssl.create_default_context()  # imaplib's own takes any certificate
     if parts.scheme == "imaps":
-        client: imaplib.IMAP4 = imaplib.IMAP4_SSL(host, parts.port or 993, timeout=seconds)
+        client: imaplib.IMAP4 = imaplib.IMAP4_SSL(host, parts.port or 993, timeout=seconds, ssl_context=checked)
     else:
         client = imaplib.IMAP4(host, parts.port or 143, timeout=seconds)
-        client.starttls()
+        client.starttls(ssl_context=checked)
     with client:
         client.login(settings.mailbox_user or "", password)
         status, _ = client.select(f'"{folder}"', readonly=True)
