@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import psycopg
@@ -41,6 +41,7 @@ _HEADLINES: Final[Mapping[str, str]] = {
 }
 _GOAL_SHOWN = 100
 SEND_PAUSE_SECONDS = 2.0
+LAST_SECONDS = 5.0
 
 
 def announcer(settings: Settings, outbox: Outbox) -> Callable[[Connection, Settled], Any] | None:
@@ -129,7 +130,7 @@ async def send_due(services: Services, *, seconds: float = 600.0) -> int:
         if taken is None:
             break
         try:
-            sent += await _send(taken, tools[taken.letter.tool], services)
+            sent += await _to_its_end(_send(taken, tools[taken.letter.tool], services))
         except Fenced:
             continue  # another process goes on with it
         finally:
@@ -145,6 +146,20 @@ async def keep_sending(services: Services, *, complain: Callable[[str], object])
         except (DevfixError, psycopg.OperationalError) as error:
             complain(f"people could not be told of runs: {error}; it is tried again")
         await asyncio.sleep(SEND_PAUSE_SECONDS)
+
+
+async def _to_its_end(sending: Coroutine[Any, Any, bool]) -> bool:
+    """A process that is asked to stop lets the letter under way out, for a moment: cut off in the middle, its outcome
+    might be unknown for ever."""
+    task = asyncio.create_task(sending)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait({task}, timeout=LAST_SECONDS)
+        raise
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
 
 
 async def _send(taken: Taken, tool: Tool, services: Services) -> bool:

@@ -31,6 +31,8 @@ LONGEST_PAUSE_SECONDS = 900.0
 LAST_TRY_SECONDS = 24 * 3600.0
 
 _CODEC = ExactSerializer()
+_sending: set[str] = set()
+"""Keys of the letters that this process is at. A row names its sender by the process, so this is the process's too."""
 
 
 class Notice(NamedTuple):
@@ -87,8 +89,6 @@ class Outbox:
 
     def __init__(self, *, database: Database) -> None:
         self._database = database
-        self._sending: set[str] = set()
-        """Keys of the letters that this process is at."""
 
     async def put(self, connection: Connection, notices: Sequence[Notice]) -> None:
         """In the caller's transaction. One that was put before is left as it is."""
@@ -125,7 +125,7 @@ class Outbox:
                     (this_process(label).model_dump_json(), row["run_id"], row["call_id"]),
                 )
                 taken = _letter(await cursor.fetchone())
-                self._sending.add(taken.key)
+                _sending.add(taken.key)
                 return Taken(taken, Former(former, ended=self._is_ours(former)) if former else None)
         return None
 
@@ -146,7 +146,7 @@ class Outbox:
 
     def _is_abandoned(self, former: Holder, row: Mapping[str, Any]) -> bool:
         if self._is_ours(former):
-            return row["key"] not in self._sending
+            return row["key"] not in _sending
         return bool(is_gone(former)) or row["overdue"]
 
     @staticmethod
@@ -154,9 +154,10 @@ class Outbox:
         mine = this_process()
         return (former.host, former.boot, former.pid, former.started) == (mine.host, mine.boot, mine.pid, mine.started)
 
-    def let_go(self, letter: Letter) -> None:
+    @staticmethod
+    def let_go(letter: Letter) -> None:
         """This process is not at it any more, whatever came of it."""
-        self._sending.discard(letter.key)
+        _sending.discard(letter.key)
 
     @patient
     async def settle(self, letter: Letter, receipt: Receipt) -> None:

@@ -232,6 +232,19 @@ async def test_a_message_that_arrives_after_it_was_missed_is_not_sent_again(
     assert len(people.mail.messages) == 1
 
 
+async def test_a_sender_that_is_asked_to_stop_lets_the_letter_out(people: People, tmp_path: Path) -> None:
+    """Without a mailbox, a letter that was cut off would be of unknown outcome."""
+    driver = await waiting(people, tmp_path, notify=["email"], mailbox=None)
+    people.mail.ways = ["slow"]
+    sending = asyncio.create_task(send_due(driver.services))
+    await people.mail.taking_in.wait()
+    sending.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await sending
+    assert [letter.state for letter in await letters(driver)] == ["settled"]
+    assert len(people.mail.messages) == 1
+
+
 async def test_a_ticket_is_for_what_a_person_has_to_see_to(people: People, tmp_path: Path) -> None:
     """None for a run that is completed."""
     tickets = {"ticket_url": f"{people.hook.url}/issues", "ticket_shape": "plain"}

@@ -17,12 +17,13 @@ from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
 class MailServer:
     """Ways, one for each message to come, then `ok`: `451` and other codes (not taken), `refuse` (the recipient),
     `act close` (delivered, and the connection cut without an answer), `act hang`, `hang`, `close`, `late` (delivered
-    two seconds later, and never confirmed).
+    two seconds later, and never confirmed), `slow` (delivered and confirmed after half a second).
     """
 
     def __init__(self, maildir: Path) -> None:
         self.ways: list[str] = []
         self.port = 0
+        self.taking_in = asyncio.Event()
         self.begun = 0
         """How many messages were taken in, delivered or not."""
         self.logins: list[tuple[str, str]] = []
@@ -50,11 +51,14 @@ class MailServer:
 
     async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:  # noqa: N802
         way = self.ways.pop(0) if self.ways else "ok"
+        self.taking_in.set()
+        if way == "slow":
+            await asyncio.sleep(0.5)
         if way.isdigit():
             return f"{way} told so"
         if way == "late":
             self._late.append(asyncio.create_task(self._deliver_late(bytes(envelope.content or b""))))
-        if way in {"ok", "act close", "act hang"}:
+        if way in {"ok", "slow", "act close", "act hang"}:
             self._box.add(bytes(envelope.content or b""))
         self.begun += 1
         if way in {"act close", "close"}:
