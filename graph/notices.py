@@ -14,7 +14,7 @@ import psycopg
 from pydantic import JsonValue
 
 from graph.report import sentence
-from state.errors import DevfixError, EffectRefused, Fenced
+from state.errors import DevfixError, EffectRefused, Fenced, RunNotFound
 from state.outbox import Letter, LetterLedger, Notice, Outbox, Taken
 from state.outward import Channel
 from state.runs import Settled
@@ -177,7 +177,10 @@ async def _is_so(letter: Letter, services: Services) -> bool:
     """Whether a run that is told to wait still does: a question that has been answered is nobody's business."""
     if not letter.standing.startswith("waiting"):
         return True
-    run = await services.runs.get(letter.run_id)
+    try:
+        run = await services.runs.get(letter.run_id)
+    except RunNotFound:
+        return False
     return (str(run.standing), run.step) == (letter.standing, letter.step)
 
 
