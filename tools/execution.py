@@ -191,9 +191,10 @@ class Execution:
     async def _after_trouble(
         self, performed: Performed, tool: Tool, values: Mapping[str, Any], context: ToolContext, epoch: int
     ) -> Performed:
-        """An effect failed in a way that leaves open whether it happened: the other side is asked."""
+        """An effect failed in a way that leaves open whether it happened: the other side is asked. Where that refuses a
+        second use of the key itself, the call may simply be made again."""
         answer = await _asked(tool, values, context)
-        if not answer.known:
+        if not answer.known and not tool.idempotent:
             effect = await self._ledger.doubt(context.run_id, context.call_id, epoch=epoch)
             return _in_doubt(effect, performed.result.content)
         if answer.found is not None:

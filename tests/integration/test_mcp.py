@@ -14,7 +14,6 @@ from state.errors import Refused
 from state.holder import this_process
 from state.ledger import MemoryLedger
 from state.runs import MemoryRuns
-from tests.helpers import mcp_server
 from tools.execution import Execution, Performed, effect_key
 from tools.mcp import mcp_tools
 from tools.registry import Found, Tool, ToolContext
@@ -122,8 +121,3 @@ def test_a_server_that_cannot_be_used_is_told_in_one_sentence(orders: Path, prog
     """When the job is made."""
     with pytest.raises(Refused, match="the MCP server"):
         mcp_tools(shop(orders, program), reads=reads)
-
-
-def test_the_server_of_these_tests_is_one() -> None:
-    """It runs as a program of its own."""
-    assert mcp_server.__doc__

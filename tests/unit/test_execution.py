@@ -181,6 +181,17 @@ async def test_an_effect_that_broke_after_it_happened_is_settled(desk: Desk, sin
     assert await desk.state() == ["settled"]
 
 
+async def test_trouble_with_a_sink_that_refuses_doubles_is_no_persons_business(desk: Desk, sink: Sink) -> None:
+    """It can't be asked, but it can be tried again, under the key that it knows."""
+    made = sink.tool(verify=None, uncheckable=True, idempotent=True)
+    sink.trouble = OSError("lost")
+    assert (await desk.do(made)).failure == "tool_unavailable"
+    sink.trouble = None
+    assert (await desk.do(made, "another")).failure is None
+    assert set(sink.letters) == {effect_key(RUN, CALL)}
+    assert await desk.state() == ["settled"]
+
+
 async def test_an_effect_that_is_refused_leaves_no_intent(desk: Desk, sink: Sink) -> None:
     """So that it can be asked for again."""
     sink.trouble = EffectRefused("not as it was approved")
