@@ -190,7 +190,7 @@ class FencedSaver(AsyncPostgresSaver):
     @asynccontextmanager
     async def _pipelined(self) -> AsyncIterator[AsyncCursor[DictRow]]:
         async with self._database.connection() as connection, connection.pipeline(), connection.transaction():
-            await connection.execute(self._database.search_path)
+            await connection.execute(self._database.opening)
             async with connection.cursor(row_factory=dict_row) as cursor:
                 yield cursor
 
@@ -324,14 +324,19 @@ class FencedSaver(AsyncPostgresSaver):
         if not channels or checkpoint is None:
             return await super().aget_delta_channel_history(config=config, channels=channels)
         place = Place(where["thread_id"], where.get("checkpoint_ns", ""), checkpoint)
-        async with (
-            self._database.transaction() as connection,
-            connection.cursor(binary=True, row_factory=tuple_row) as cursor,
-        ):
-            return await delta_history(cursor, place, channels, self.serde)
+
+        async def once() -> Mapping[str, DeltaChannelHistory]:
+            async with (
+                self._database.transaction() as connection,
+                connection.cursor(binary=True, row_factory=tuple_row) as cursor,
+            ):
+                return await delta_history(cursor, place, channels, self.serde)
+
+        return await patiently(once)
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        found = await super().aget_tuple(config)
+        read = super().aget_tuple
+        found = await patiently(lambda: read(config))
         if found is not None and EPOCH_KEY in config["configurable"]:
             self._remember_sends(config["configurable"]["thread_id"], found.checkpoint)
         return found
@@ -368,7 +373,10 @@ class FencedSaver(AsyncPostgresSaver):
         async with self._cursor() as cursor:
             await _aexecute(cursor, _refuse_delta_threads([str(thread) for thread in thread_ids]))
         for thread in thread_ids:
-            async with self._cursor() as cursor:
+            async with (
+                self._database.transaction(opening=self._database.search_path) as connection,
+                connection.cursor(binary=True, row_factory=dict_row) as cursor,
+            ):
                 await _aexecute(cursor, _keep_latest(str(thread)))
 
     @asynccontextmanager

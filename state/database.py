@@ -19,8 +19,18 @@ from state import embedded
 from state.connection import OPTIONS, Connection, check, connect, one_line, unwritable, usable
 from state.errors import DatabaseUnavailable
 from state.migrations import migrate, shipped
+from state.patience import is_lost
 from state.settings import Settings
 
+WHOLE_LEASES = 6
+"""How long a transaction may last at most, in leases; from PostgreSQL 17 on, which can tell."""
+_OPENING = sql.SQL(
+    "SELECT set_config('search_path', {path}, true), set_config('idle_in_transaction_session_timeout', {idle}, true), "
+    "CASE WHEN current_setting('server_version_num')::int >= 170000 "
+    "THEN set_config('transaction_timeout', {whole}, true) END"
+)
+"""Makes unqualified names ours; and ends the transaction of a process that was frozen in the middle of it, whose locks
+would keep everybody else from its run for as long as it is frozen. Both until the end of the transaction."""
 POOL_SECONDS = 15.0
 """How long a transaction waits for a connection; longer than one attempt to connect takes."""
 
@@ -34,8 +44,14 @@ class Database:
 
     def __init__(self, settings: Settings) -> None:
         self.schema = settings.database_schema
-        self.search_path = sql.SQL("set local search_path to {}").format(sql.Identifier(self.schema))
-        """The statement that makes unqualified names ours, until the end of the transaction."""
+        self.search_path = sql.SQL("SET LOCAL search_path TO {}").format(sql.Identifier(self.schema))
+        """Makes unqualified names ours, in a transaction whose first statement must be another."""
+        self.opening = _OPENING.format(
+            path=sql.Literal(f'"{self.schema}"'),
+            idle=sql.Literal(f"{settings.lease_seconds * 1000:.0f}ms"),
+            whole=sql.Literal(f"{settings.lease_seconds * 1000 * WHOLE_LEASES:.0f}ms"),
+        )
+        """The statement that each transaction begins with."""
         self.direct_generation = 0
         """Grows with each new direct connection: session locks taken under an older number are gone."""
         self._settings = settings
@@ -70,7 +86,7 @@ class Database:
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
-        """A pooled connection in autocommit mode, for who builds a transaction of his own, `search_path` first."""
+        """A pooled connection in autocommit mode, for who builds a transaction of his own, `opening` first."""
         await self.open()
         pool = self.pool
         connection = await self._from(pool)
@@ -78,18 +94,22 @@ class Database:
             yield connection
         except (psycopg.errors.DiskFull, psycopg.errors.ReadOnlySqlTransaction) as error:
             raise unwritable(error) from error
+        except psycopg.Error as error:
+            if is_lost(error):
+                raise DatabaseUnavailable(f"The database hung up: {one_line(error)}") from error
+            raise
         finally:
             if not usable(connection):
                 await connection.close()
             await pool.putconn(connection)
 
     @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[Connection]:
+    async def transaction(self, *, opening: sql.Composed | None = None) -> AsyncIterator[Connection]:
         """One transaction in our schema: commits at the end, rolls back on an exception.
 
         Opening it costs no round trip: it travels with the first statement, which must be a single one.
         """
-        async with self.connection() as connection, connection.begin(self.search_path):
+        async with self.connection() as connection, connection.begin(opening or self.opening):
             yield connection
 
     @asynccontextmanager

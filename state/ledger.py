@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 from state.codec import ExactSerializer
 from state.database import Database
 from state.errors import DevfixError, EffectRefused, Fenced
-from state.patience import patiently
+from state.patience import patient, patiently
 from state.runs import FENCED_SQLSTATE
 
 EffectState = Literal["claimed", "settled", "unknown", "absent"]
@@ -129,6 +129,7 @@ class PostgresLedger:
             )
             return Claimed(_effect(await cursor.fetchone()), fresh=True)
 
+    @patient
     async def alike(self, intent: Intent) -> Effect | None:
         async with self._database.transaction() as connection:
             return await _known(connection, intent)
@@ -174,6 +175,7 @@ class PostgresLedger:
 
         await patiently(once)
 
+    @patient
     async def of(self, run_id: str) -> list[Effect]:
         async with self._database.transaction() as connection:
             cursor = await connection.execute("SELECT * FROM effects WHERE run_id = %s ORDER BY claimed_at", (run_id,))

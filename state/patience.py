@@ -16,7 +16,16 @@ Result = TypeVar("Result")
 Arguments = ParamSpec("Arguments")
 
 PATIENCE_SECONDS = 30.0
-_LOST = (psycopg.OperationalError, psycopg.InterfaceError, DatabaseUnavailable)
+_LOST = (
+    psycopg.OperationalError,
+    psycopg.InterfaceError,
+    psycopg.errors.IdleInTransactionSessionTimeout,
+    psycopg.errors.TransactionTimeout,
+    DatabaseUnavailable,
+)
+_HUNG_UP = ("08", "57P", "25P03", "25P04")
+"""How the codes begin by which a server says that it ends the connection; the last two for a transaction that takes too
+long."""
 
 
 async def patiently(operation: Callable[[], Awaitable[Result]], *, seconds: float = PATIENCE_SECONDS) -> Result:
@@ -33,7 +42,7 @@ async def patiently(operation: Callable[[], Awaitable[Result]], *, seconds: floa
         try:
             return await operation()
         except _LOST as error:
-            if not _is_lost(error):
+            if not is_lost(error):
                 raise
             if time.monotonic() + pause > until:
                 raise DatabaseUnavailable(
@@ -56,12 +65,13 @@ def patient(
     return patiently_done
 
 
-def _is_lost(error: BaseException) -> bool:
-    """Told apart from an error of the statement itself, and from a server that keeps nothing (a full disk)."""
-    if isinstance(error, DatabaseUnwritable):
+def is_lost(error: BaseException) -> bool:
+    """Whether the server hung up: told apart from an error of the statement, and from a server that keeps nothing (a
+    full disk)."""
+    if isinstance(error, DatabaseUnwritable) or not isinstance(error, _LOST):
         return False
     state = getattr(error, "sqlstate", None)
-    return state is None or state.startswith(("08", "57P"))
+    return state is None or state.startswith(_HUNG_UP)
 
 
 def _first_line(error: BaseException) -> str:

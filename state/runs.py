@@ -212,6 +212,7 @@ class PostgresRuns:
                 (run_id, storable(goal), job, model, parent, branched_at, step),
             )
 
+    @patient
     async def describe(self, run_id: str, *, goal: str, job: str, model: str) -> None:
         async with self._database.transaction() as connection:
             await connection.execute(
@@ -318,6 +319,7 @@ class PostgresRuns:
         await self._unlock(run_id, epoch)
         return cursor.rowcount == 1
 
+    @patient
     async def stopped(self, run_id: str, epoch: int) -> None:
         async with self._database.transaction() as connection:
             await connection.execute(
@@ -351,6 +353,7 @@ class PostgresRuns:
             raise Refused(f"run {run_id[:8]} has ended ({run.standing}); nothing was changed")
         return run
 
+    @patient
     async def attempt(self, run_id: str, epoch: int) -> Former:
         async with self._database.transaction() as connection:
             cursor = await connection.execute(
@@ -375,6 +378,7 @@ class PostgresRuns:
             for row in rows
         ]
 
+    @patient
     async def get(self, run_id: str) -> Run:
         rows = await self._select("WHERE run_id = %(run)s", {"run": run_id})
         if not rows:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 
 import psycopg
 import pytest
@@ -101,6 +102,51 @@ async def test_a_cancelled_statement_leaves_a_usable_pool(database: Database) ->
             await task
     assert await pid(database)
     assert database.pool.get_stats()["pool_available"] >= 1
+
+
+async def test_a_server_that_hangs_up_is_out_of_service(database: Database) -> None:
+    """In the middle of a transaction: what DevFix needs is away, which is nobody's failure."""
+    with pytest.raises(DatabaseUnavailable, match="hung up"):
+        async with database.transaction() as connection:
+            await connection.execute("select pg_terminate_backend(pg_backend_pid())")
+    assert await pid(database)
+
+
+@pytest.fixture
+async def hasty(database_url: str) -> AsyncIterator[Database]:
+    """A database whose users are taken for frozen soon."""
+    opened = Database(Settings(database_url=database_url, lease_seconds=0.2))
+    await opened.open()
+    yield opened
+    await opened.close()
+
+
+async def test_a_process_that_freezes_in_a_transaction_keeps_nobody_waiting(
+    hasty: Database, database: Database
+) -> None:
+    """The server ends it after a lease; what it had locked is free, and nothing of it was committed."""
+    row = "insert into checkpoint_migrations values (99)"
+
+    async def freeze() -> None:
+        async with hasty.transaction() as frozen:
+            await frozen.execute(row)
+            async with database.transaction() as other:
+                await other.execute(row)  # waits for the frozen one's row
+            await frozen.execute("select 1")
+
+    with pytest.raises(DatabaseUnavailable, match="hung up"):
+        await freeze()
+    assert await pid(hasty)
+
+
+async def test_a_transaction_that_is_never_idle_ends_too(hasty: Database) -> None:
+    """A process may freeze while it sends; then the server waits for the rest."""
+    async with hasty.transaction() as connection:
+        if connection.info.server_version < 170000:
+            pytest.skip("this PostgreSQL has no limit for a whole transaction")
+    with pytest.raises(DatabaseUnavailable, match="hung up"):
+        async with hasty.transaction() as connection:
+            await connection.execute("select pg_sleep(60)")
 
 
 async def test_b70_terminated_connections_are_replaced(database: Database, server_url: str) -> None:

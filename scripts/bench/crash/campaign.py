@@ -34,6 +34,7 @@ from scripts.bootstrap import Application, build
 from scripts.starting import begin, check_input, completed_input
 from state import embedded
 from state.approvals import Decision
+from state.database import WHOLE_LEASES
 from state.errors import AlreadyDecided, DevfixError
 from state.patience import patiently
 from state.runs import Run
@@ -48,6 +49,8 @@ WORKERS = 2
 """One at work, and one that takes over."""
 LEASE_SECONDS = 3.0
 HEARTBEAT_SECONDS = 0.5
+FROZEN_SECONDS = (WHOLE_LEASES + 4) * LEASE_SECONDS
+"""A frozen process is overtaken by then, also one that was frozen while it sent a transaction."""
 _MOST_WORKERS = 3
 
 Result = TypeVar("Result")
@@ -248,7 +251,7 @@ class Campaign:
         worker.freeze()
         self._frozen.add(thawing)
         await self._staff()
-        until = time.monotonic() + 4 * LEASE_SECONDS + 5
+        until = time.monotonic() + FROZEN_SECONDS
         to_the_end = len(self.struck) % 2 == 0
         while not thawing.is_set():
             run = await patiently(lambda: self._application.services.runs.get(str(self._run_id)))
@@ -256,7 +259,7 @@ class Campaign:
             if not held and not to_the_end:
                 break
             if held and time.monotonic() > until:
-                self._trouble.append(f"nobody took over from a frozen process in {4 * LEASE_SECONDS + 5:.0f} s")
+                self._trouble.append(f"nobody took over from a frozen process in {FROZEN_SECONDS:.0f} s")
                 break
             await asyncio.sleep(LOOK_SECONDS)
         self._frozen.discard(thawing)
