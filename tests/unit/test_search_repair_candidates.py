@@ -9,6 +9,7 @@ from textwrap import dedent
 import pytest
 
 from graph.models.search_repair.candidates import Candidate, Edit, Suspicion, candidates, edits_between, pairs
+from graph.models.search_repair.ranking import trust
 from graph.models.search_repair.source import Source
 from graph.models.search_repair.templates import TEMPLATES, Failure
 
@@ -102,6 +103,13 @@ FAULTS = [
         "elif x == 0",
         (),
     ),
+    (
+        "a part of the loop unused",
+        "def total(lines):\n    return sum(price for _, price, count in lines)\n",
+        "price * count",
+        (),
+    ),
+    ("a wrong default", "def cut(text, most=11):\n    return text[:most]\n", "most=10", ()),
     ("swapped indices", "def cell(g, x, y):\n    return g[x][y]\n", "g[y][x]", ()),
 ]
 
@@ -114,6 +122,46 @@ def test_the_fix_of_each_class_of_fault_is_among_the_first_candidates(
     found = [number for number, each in enumerate(proposals(text, errors=errors)) if wanted in each.text]
     assert found, f"{fault}: never proposed"
     assert found[0] < 400, f"{fault}: only at place {found[0]}"
+
+
+def test_what_the_message_says_of_a_constant_or_of_none_comes_first() -> None:
+    """The value that the test waits for, and a guard for what was None, are among the first candidates."""
+    port = "def port(tls_port=456):\n    return tls_port\n"
+    told = ("assert 456 == 465 + where 456 = port()",)
+    assert any("tls_port=465" in each.text for each in proposals(port, messages=told)[:30])
+    mail = "def domain(person):\n    return person.email.split('@')[1]\n"
+    told = ("'NoneType' object has no attribute 'split'",)
+    found = proposals(mail, errors=("AttributeError",), messages=told)[:30]
+    assert any("    if person.email is None:\n        return None\n" in each.text for each in found)
+
+
+@pytest.mark.parametrize(
+    "message", ["assert 007 == 456", "assert '\\x' == 456", "assert '\x00' == 'a'", f"assert {'9' * 5000} == 1"]
+)
+def test_a_message_that_is_no_python_is_left_out(message: str) -> None:
+    """Messages are the tests' own text: nothing is assumed of them."""
+    assert proposals("def f():\n    return 456\n", messages=(message,))
+
+
+def test_an_insertion_that_changes_what_was_given_ranks_far_below_a_changed_expression() -> None:
+    """Both pass; one gives the right sum, the other keeps wrong prices."""
+    text = dedent(
+        """\
+        class Basket:
+            def add(self, price, count):
+                self.lines.append((price, count))
+
+            def total(self):
+                return sum(price for price, count in self.lines)
+        """
+    )
+    append = "        self.lines.append((price, count))\n"
+    found = {each.text: each for each in proposals(text)}
+    right = found[text.replace("sum(price for", "sum(price * count for")]
+    inserted = (append.replace("count", "price"), append.replace("price", "count"))
+    wrong = [found[text.replace(append, each + append)] for each in inserted]
+    source = Source("code.py", text)
+    assert all(trust(each, source) < trust(right, source) / 4 for each in wrong)
 
 
 def test_names_that_do_not_exist_are_corrected() -> None:

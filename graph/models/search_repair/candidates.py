@@ -128,6 +128,8 @@ class _Scores:
         own = self._lines.get(getattr(node, "lineno", 0)) or self._lines.get(statement.lineno, 0.0)
         if not own and isinstance(node, ast.stmt | ast.ExceptHandler):
             own = self._before(node)
+        if not own and isinstance(statement, Function) and isinstance(self._source.parent(node), ast.arguments):
+            own = _SIGNATURE * self._functions.get(statement, 0.0)  # a default
         return own or self._definition(statement)
 
     def _before(self, node: ast.AST) -> float:

@@ -30,6 +30,7 @@ def trust(candidate: Candidate, source: Source) -> float:
     value *= _constant_answers(source.tree, changed)
     value *= 0.4 ** _own_calls_dropped(source.tree, changed)
     value *= _use_of_names(source.tree, changed)
+    value *= 0.4 ** _keeps_more(source.tree, changed)
     value *= 0.2 ** max(0, _idle_operations(changed) - _idle_operations(source.tree))
     return float(value / len(candidate.edits) ** 0.5)
 
@@ -108,6 +109,34 @@ def _is_idle(node: ast.BinOp) -> bool:
     neutral = 1 if isinstance(node.op, ast.Mult | ast.Div | ast.FloorDiv | ast.Pow) else 0
     sides = [node.right] if isinstance(node.op, ast.Sub | ast.Div | ast.FloorDiv | ast.Pow) else [node.left, node.right]
     return any(isinstance(side, ast.Constant) and side.value == neutral for side in sides)
+
+
+def _keeps_more(before: ast.AST, after: ast.AST) -> int:
+    """Statements that came, and did not only change, and that write to what outlives the call or was handed in:
+    the tests see a better number, and everybody else wrong data."""
+    old, new = _writes(before), _writes(after)
+    return max(0, sum((new - old).values()) - sum((old - new).values()))
+
+
+def _writes(tree: ast.AST) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for function in ast.walk(tree):
+        if isinstance(function, Function):
+            given = {each.arg for each in function.args.args} - {"self", "cls"}
+            found.update(ast.dump(each) for each in ast.walk(function) if _is_write(each, given))
+    return found
+
+
+def _is_write(node: ast.AST, given: set[str]) -> bool:
+    match node:
+        case ast.AugAssign(target=ast.Name(id=name)) | ast.Assign(targets=[ast.Name(id=name)]):
+            return name in given
+        case ast.AugAssign(target=target) | ast.Assign(targets=[target]):
+            return isinstance(target, ast.Attribute | ast.Subscript)
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Attribute()))):
+            return True
+        case _:
+            return False
 
 
 def _use_of_names(before: ast.AST, after: ast.AST) -> float:

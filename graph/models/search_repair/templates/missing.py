@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 
 from graph.models.search_repair.scopes import BOOL, MAPPING, NUMBER, OBJECT, SEQUENCE, SET, STRING
-from graph.models.search_repair.source import Change, Function, names_in
+from graph.models.search_repair.source import Change, Function, is_compound, names_in
 from graph.models.search_repair.templates.base import SIMPLE, Site, Template, Variant, expected_errors, template
 
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
@@ -114,9 +114,7 @@ def _refusals(site: Site) -> Iterator[tuple[str, float]]:
 @template(ast.stmt, family="insert", prior=0.3)
 def insert_statement(site: Site, node: ast.stmt) -> Iterator[Variant]:
     """A statement was forgotten here: one like those that the function has already, or a usual step."""
-    if site.source.function(node) is None or site.source.is_docstring(node) or not site.starts_its_line(node):
-        return
-    if isinstance(node, ast.If) and site.source.text.startswith("elif", site.source.span(node)[0]):
+    if site.source.function(node) is None or not _can_precede(site, node):
         return
     place = site.source.places[node]
     last = place.position == len(place.block) - 1 and not isinstance(
@@ -126,6 +124,13 @@ def insert_statement(site: Site, node: ast.stmt) -> Iterator[Variant]:
         yield site.insert_before(node, text, weight)
         if last:
             yield site.insert_after(node, text, weight)
+
+
+def _can_precede(site: Site, node: ast.stmt) -> bool:
+    """Whether a line can stand before the statement."""
+    if site.source.is_docstring(node) or not site.starts_its_line(node):
+        return False
+    return not (isinstance(node, ast.If) and site.source.text.startswith("elif", site.source.span(node)[0]))
 
 
 def _ingredients(site: Site, node: ast.stmt) -> Iterator[tuple[str, float]]:
@@ -219,9 +224,7 @@ def _in_loop_before(site: Site, node: ast.stmt) -> set[ast.AST]:
 def insert_jump(site: Site, node: ast.stmt) -> Iterator[Variant]:
     """Leave early where a condition that the function asks elsewhere holds."""
     function = site.source.function(node)
-    if function is None or not site.starts_its_line(node) or site.source.is_docstring(node):
-        return
-    if isinstance(node, ast.If) and site.source.text.startswith("elif", site.source.span(node)[0]):
+    if function is None or not _can_precede(site, node):
         return
     loop = site.source.loop(node)
     names = site.scope.candidates(node)
@@ -240,6 +243,39 @@ def insert_jump(site: Site, node: ast.stmt) -> Iterator[Variant]:
             yield site.insert_before(node, f"if {condition}:\n    continue", 0.8)
             yield site.insert_before(node, f"if {condition}:\n    break", 0.6)
         yield site.insert_before(node, f"if {condition}:\n    return", 0.25)
+
+
+@template(ast.stmt, family="guard", prior=0.45)
+def none_guard(site: Site, node: ast.stmt) -> Iterator[Variant]:
+    """None stood where the statement waits for a value: leave before it."""
+    told = [each for each in site.failure.messages if "NoneType" in each]
+    if not told or site.source.function(node) is None or not _can_precede(site, node):
+        return
+    looping = site.source.loop(node) is not None
+    for text, weight in _perhaps_none(site, node, told):
+        condition = f"{text} is None"
+        if looping:
+            yield site.insert_before(node, f"if {condition}:\n    continue", 0.9 * weight)
+        yield site.insert_before(node, f"if {condition}:\n    return None", 0.8 * weight)
+        for answer, likely in _answers(site, condition):
+            yield site.insert_before(node, f"if {condition}:\n    return {answer}", 0.6 * likely * weight)
+
+
+def _perhaps_none(site: Site, node: ast.stmt, told: list[str]) -> Iterator[tuple[str, float]]:
+    """What the statement, or the head of a compound one, reads; most likely what the message speaks of."""
+    head = getattr(node, "test", None) or getattr(node, "iter", None) or node
+    if head is node and is_compound(node):
+        return
+    seen: dict[str, float] = {}
+    for each in ast.walk(head):
+        parent = site.source.parent(each)
+        called = isinstance(parent, ast.Call) and parent.func is each
+        if isinstance(each, ast.Name | ast.Attribute | ast.Subscript) and isinstance(each.ctx, ast.Load) and not called:
+            named = isinstance(parent, ast.Attribute) and any(f"attribute '{parent.attr}'" in text for text in told)
+            text = ast.unparse(each)
+            if "(" not in text and text not in {"self", "cls"}:
+                seen[text] = max(1.0 if named else 0.5, seen.get(text, 0.0))
+    yield from seen.items()
 
 
 @template(ast.FunctionDef, ast.AsyncFunctionDef, family="return", prior=0.4)
@@ -345,6 +381,7 @@ TEMPLATES: tuple[Template, ...] = (
     refuse_argument,
     insert_statement,
     insert_jump,
+    none_guard,
     final_return,
     mutable_default,
     outer_variable,

@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 import builtins
 import difflib
+import re
 from collections.abc import Iterator
 
 from graph.models.search_repair.scopes import CALLABLE, NUMBER, SEQUENCE, STRING
-from graph.models.search_repair.source import Change, Function
+from graph.models.search_repair.source import Change, Function, names_in
 from graph.models.search_repair.templates.base import Site, Template, Variant, template
 
 _BOUNDS = (ast.Subscript, ast.Slice, ast.Call)
@@ -28,6 +29,21 @@ def other_number(site: Site, node: ast.Constant) -> Iterator[Variant]:
     for other, weight in near.items():
         if other != value:
             yield site.replace(node, repr(other), weight * (0.6 if other < 0 else 1.0))
+
+
+_LITERAL = r"-?(?:0|[1-9]\d{0,17})(?:\.\d{1,17})?|'[^'\\\x00-\x1f\ud800-\udfff]*'"
+_EQUATION = re.compile(rf"\bassert ({_LITERAL}) == ({_LITERAL})(?=\s|$)")
+
+
+@template(ast.Constant, family="constant", prior=0.8)
+def expected_value(site: Site, node: ast.Constant) -> Iterator[Variant]:
+    """The constant itself reaches the test, which waits for another: `assert 456 == 465`."""
+    for message in site.failure.messages:
+        for sides in _EQUATION.findall(message):
+            one, other = (ast.literal_eval(each) for each in sides)
+            for value, wanted in ((one, other), (other, one)):
+                if type(node.value) is type(value) and node.value == value != wanted:
+                    yield site.replace(node, repr(wanted))
 
 
 @template(ast.Constant, family="constant", prior=0.7)
@@ -192,6 +208,33 @@ def adjust_by_variable(site: Site, node: ast.Name) -> Iterator[Variant]:
                 yield site.replace(node, f"{node.id} {sign} {other}", weight)
 
 
+@template(ast.Name, family="operand", prior=0.5)
+def use_loop_variable(site: Site, node: ast.Name) -> Iterator[Variant]:
+    """A loop takes a value apart and leaves a part unused: `sum(price for price, count in lines)`."""
+    if not isinstance(node.ctx, ast.Load) or CALLABLE in site.scope.kinds(node.id):
+        return
+    if isinstance(site.parent, ast.Attribute | ast.Call) and node not in getattr(site.parent, "args", ()):
+        return
+    closed = isinstance(site.parent, ast.BinOp | ast.UnaryOp)
+    for other in _idle_loop_variables(site):
+        for sign, weight in (("*", 1.0), ("+", 0.7), ("-", 0.6), ("/", 0.3)):
+            whole = f"{node.id} {sign} {other}"
+            yield site.replace(node, f"({whole})" if closed else whole, weight)
+
+
+def _idle_loop_variables(site: Site) -> list[str]:
+    """Names that the loops and comprehensions around the place bind, and that nobody reads."""
+    names: dict[str, None] = {}
+    for around in site.source.ancestors(site.node):
+        loops = [around] if isinstance(around, ast.For | ast.AsyncFor) else getattr(around, "generators", [])
+        for loop in loops:
+            read = {
+                each.id for each in ast.walk(around) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)
+            }
+            names |= dict.fromkeys(sorted(each for each in names_in(loop.target) - read if not each.startswith("_")))
+    return list(names)
+
+
 @template(ast.Name, family="operand", prior=0.2)
 def square(site: Site, node: ast.Name) -> Iterator[Variant]:
     if isinstance(node.ctx, ast.Load) and isinstance(site.parent, ast.BinOp | ast.Compare):
@@ -283,7 +326,7 @@ def other_default(site: Site, node: ast.arguments) -> Iterator[Variant]:
 
 
 TEMPLATES: tuple[Template, ...] = (
-    other_number, other_truth, other_string, format_string, other_empty, one_more_or_less, other_variable,
-    variable_for_expression, expression_for_value, adjust_by_variable, square, join_variable, other_attribute,
-    drop_attribute, add_attribute, known_name, other_default,
+    other_number, expected_value, other_truth, other_string, format_string, other_empty, one_more_or_less,
+    other_variable, variable_for_expression, expression_for_value, adjust_by_variable, use_loop_variable, square,
+    join_variable, other_attribute, drop_attribute, add_attribute, known_name, other_default,
 )  # fmt: skip
