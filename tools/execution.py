@@ -222,16 +222,18 @@ class _Answer(NamedTuple):
 
 
 async def _asked(tool: Tool, values: Mapping[str, Any], context: ToolContext) -> _Answer:
-    """Whatever `verify` raises is no answer; LangGraph's own control flow and the fence are raised."""
+    """Whatever `verify` raises, or gives that is no receipt, is no answer; LangGraph's own control flow and the fence
+    are raised."""
     if tool.verify is None:
         return _Answer(known=False)
     try:
         async with asyncio.timeout(tool.timeout):
-            return _Answer(True, await tool.verify(values, context))
+            found = await tool.verify(values, context)
+        return _Answer(True, None if found is None else ToolResult(content="", facts=dict(found)).facts)
     except (GraphBubbleUp, Fenced):
         raise
-    except Exception as error:  # noqa: BLE001 - `verify` is any user's code
-        _log.warning("%s of run %s could not be verified: %s", tool.name, context.run_id[:8], error)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - `verify` is any user's code
+        _log.warning("%s of run %s could not be verified: %s", tool.name, context.run_id[:8], _words_of(error))
         return _Answer(known=False)
 
 
@@ -240,7 +242,7 @@ async def _attempted(tool: Tool, values: Mapping[str, Any], context: ToolContext
     that something which DevFix itself needs is away."""
     try:
         async with asyncio.timeout(tool.timeout):
-            returned = await tool.call(**values, context=context)
+            returned: object = await tool.call(**values, context=context)
     except (GraphBubbleUp, Fenced, OutOfService):
         raise
     except TimeoutError:
@@ -250,10 +252,24 @@ async def _attempted(tool: Tool, values: Mapping[str, Any], context: ToolContext
         return Performed(ToolResult(content=str(error), is_error=True), "effect_refused")
     except (DevfixError, OSError) as error:
         return Performed(ToolResult(content=str(error), is_error=True), "tool_unavailable")
-    except Exception as error:  # noqa: BLE001 - a tool is any user's code: its bug is the model's to read, not the run's end
-        text = f"{tool.name} failed: {type(error).__name__}: {error}"
-        return Performed(ToolResult(content=text, is_error=True), "tool_failed")
-    return Performed(returned if isinstance(returned, ToolResult) else ToolResult(content=returned))
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a tool is any user's code: its bug is the model's to read
+        return _broken(f"{tool.name} failed: {type(error).__name__}: {_words_of(error)}")
+    if isinstance(returned, ToolResult):
+        return Performed(returned)
+    if isinstance(returned, str):
+        return Performed(ToolResult(content=returned))
+    return _broken(f"{tool.name} came to its end and gave a {type(returned).__name__}, not a text or a ToolResult")
+
+
+def _broken(text: str) -> Performed:
+    return Performed(ToolResult(content=text, is_error=True), "tool_failed")
+
+
+def _words_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as second:  # noqa: BLE001 - an exception of any user's making may not even have words
+        return f"(its text can't be had: {type(second).__name__})"
 
 
 def _in_doubt(effect: Effect, trouble: str = "") -> Performed:

@@ -361,6 +361,52 @@ async def test_a_read_tools_trouble_is_a_result(desk: Desk, trouble: Exception, 
     assert performed.result.is_error
 
 
+class _Wordless(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+@pytest.mark.parametrize("trouble", [SystemExit(3), _Wordless()])
+async def test_whatever_a_tool_raises_is_the_models_to_read(desk: Desk, trouble: BaseException) -> None:
+    """A library that leaves by `sys.exit`, and an exception without words, end neither the process nor the run."""
+
+    async def leave(to: str, *, context: ToolContext) -> str:
+        """Leave."""
+        raise trouble
+
+    performed = await desk.do(tool(kind="read")(leave))
+    assert performed.failure == "tool_failed"
+    assert type(trouble).__name__ in performed.result.content
+
+
+@pytest.mark.parametrize("given", [None, 7, {"a": 1}, b"x"])
+async def test_a_tool_that_gives_no_text_is_told_so(desk: Desk, sink: Sink, given: object) -> None:
+    """A read has failed, in words that say why; an effect is looked for, and settled as it had happened."""
+
+    async def read(to: str, *, context: ToolContext) -> str:
+        """Read."""
+        return cast("str", given)
+
+    performed = await desk.do(tool(kind="read")(read))
+    assert performed.failure == "tool_failed"
+    assert f"gave a {type(given).__name__}, not a text" in performed.result.content
+    sink.says = cast("str", given)
+    performed = await desk.do(sink.tool())
+    assert (performed.failure, await desk.state()) == (None, ["settled"])
+
+
+@pytest.mark.parametrize("answer", [True, "yes", {"x": object()}])
+async def test_an_answer_that_is_no_receipt_is_no_answer(desk: Desk, sink: Sink, answer: Any) -> None:
+    """What `verify` says can't be read: a person decides."""
+
+    async def find(args: Mapping[str, Any], context: ToolContext) -> Found:
+        return cast("Found", answer)
+
+    sink.trouble = ConnectionError("gone")
+    performed = await desk.do(sink.tool(verify=find))
+    assert (performed.failure, await desk.state()) == ("outcome_unknown", ["unknown"])
+
+
 async def test_b11_a_pause_inside_a_tool_is_no_error(desk: Desk) -> None:
     """LangGraph's control flow passes through the wrapper, and so does the fence."""
 
