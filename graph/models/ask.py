@@ -24,6 +24,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _ID: Final = re.compile(r"[A-Za-z0-9_.:-]{1,40}")
 _OURS: Final = ("model-", "opening", "evidence-", "escalation-")
 """How ids begin that DevFix gives itself."""
+_MOST_TOKENS: Final = 10**12
 _ECHO: Final = 400
 """Characters of a broken call that the model is shown."""
 
@@ -122,10 +123,15 @@ def _answer(message: AIMessage, call_id: str, known: frozenset[str]) -> Answer:
         failures=failures,
         model=str(message.response_metadata.get("model_name") or ""),
         record=flatten(message),
-        input_tokens=usage["input_tokens"] if usage else None,
-        output_tokens=usage["output_tokens"] if usage else None,
+        input_tokens=_counted(usage["input_tokens"]) if usage else None,
+        output_tokens=_counted(usage["output_tokens"]) if usage else None,
         cost_usd=None,
     )
+
+
+def _counted(tokens: int) -> int | None:
+    """A number that no turn can have is none: a budget must not shrink by it, nor the trace refuse it."""
+    return tokens if 0 <= tokens <= _MOST_TOKENS else None
 
 
 def _failures(message: AIMessage) -> Sequence[Failure]:
@@ -171,7 +177,7 @@ def _usable(message: AIMessage, call_id: str, known: frozenset[str], *, keep_cal
         for call, ours in ((call, f"{call_id}-{place}") for place, call in enumerate(calls))
     ]
     return AIMessage(
-        content=message.text if message.text.strip() or named else "(nothing that can be used)",
+        content=str(message.text) if message.text.strip() or named else "(nothing that can be used)",
         tool_calls=named,
         id=call_id,
         response_metadata=message.response_metadata,

@@ -105,6 +105,19 @@ async def test_unknown_usage_is_not_zero() -> None:
     assert (answer.input_tokens, answer.output_tokens, answer.cost_usd) == (None, None, None)
 
 
+@pytest.mark.parametrize("told", [-5, 10**25])
+async def test_a_usage_that_cannot_be_is_unknown(told: int) -> None:
+    """A server that counts wrongly neither gives a budget back nor keeps the turn from being recorded."""
+    usage = UsageMetadata(input_tokens=told, output_tokens=7, total_tokens=told)
+    answer = await asked(AIMessage("hi", usage_metadata=usage))
+    assert (answer.input_tokens, answer.output_tokens) == (None, 7)
+
+
+async def test_a_lone_surrogate_in_an_answer_is_kept() -> None:
+    """Half a character, as a cut `\\ud83d` gives it, ends no run."""
+    assert (await asked(AIMessage("a\ud83db", tool_calls=[call()]))).message.content == "a\ud83db"
+
+
 async def test_b17_calls_that_share_an_id_are_told_apart() -> None:
     """Each gets an id of ours; the other call of the turn keeps its own."""
     answer = await asked(AIMessage("", tool_calls=[call(identifier="dup"), call(), call(identifier="dup")]))
