@@ -147,3 +147,11 @@ class NotReached(EffectRefused):
 
 class Unanswered(DevfixError):
     """A request left, and what became of it was not told: it may have happened."""
+
+
+def words_of(error: BaseException) -> str:
+    """What an exception of any user's making says; one that can't say it is named."""
+    try:
+        return str(error)
+    except Exception as second:  # noqa: BLE001 - it may not even have words
+        return f"(its text can't be had: {type(second).__name__})"

@@ -18,7 +18,7 @@ from langgraph.errors import GraphBubbleUp
 from pydantic import JsonValue
 
 from state.approvals import digest_of
-from state.errors import DevfixError, EffectRefused, Fenced, OutOfService
+from state.errors import DevfixError, EffectRefused, Fenced, OutOfService, words_of
 from state.failures import FailureKind
 from state.holder import is_frozen, is_gone, kill
 from state.ledger import Effect, Intent, Ledger, Receipt
@@ -233,7 +233,7 @@ async def _asked(tool: Tool, values: Mapping[str, Any], context: ToolContext) ->
     except (GraphBubbleUp, Fenced):
         raise
     except (Exception, SystemExit) as error:  # noqa: BLE001 - `verify` is any user's code
-        _log.warning("%s of run %s could not be verified: %s", tool.name, context.run_id[:8], _words_of(error))
+        _log.warning("%s of run %s could not be verified: %s", tool.name, context.run_id[:8], words_of(error))
         return _Answer(known=False)
 
 
@@ -253,7 +253,7 @@ async def _attempted(tool: Tool, values: Mapping[str, Any], context: ToolContext
     except (DevfixError, OSError) as error:
         return Performed(ToolResult(content=str(error), is_error=True), "tool_unavailable")
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a tool is any user's code: its bug is the model's to read
-        return _broken(f"{tool.name} failed: {type(error).__name__}: {_words_of(error)}")
+        return _broken(f"{tool.name} failed: {type(error).__name__}: {words_of(error)}")
     if isinstance(returned, ToolResult):
         return Performed(returned)
     if isinstance(returned, str):
@@ -263,13 +263,6 @@ async def _attempted(tool: Tool, values: Mapping[str, Any], context: ToolContext
 
 def _broken(text: str) -> Performed:
     return Performed(ToolResult(content=text, is_error=True), "tool_failed")
-
-
-def _words_of(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception as second:  # noqa: BLE001 - an exception of any user's making may not even have words
-        return f"(its text can't be had: {type(second).__name__})"
 
 
 def _in_doubt(effect: Effect, trouble: str = "") -> Performed:
