@@ -48,7 +48,7 @@ def make_context(root: Path, **work: Any) -> ToolContext:
 
 async def call(tool: Tool, context: ToolContext, **arguments: Any) -> ToolResult:
     """As the agent's call is performed: through the schema that the model sees."""
-    checked = tool.arguments(**arguments).model_dump()
+    checked = tool.arguments.validated(arguments)
     return cast("ToolResult", await tool.call(**checked, context=context))
 
 
