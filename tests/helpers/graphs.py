@@ -18,6 +18,8 @@ Node = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 
 class Counted(TypedDict, total=False):
     value: Any
+    status: str
+    reason: str
     seen: Annotated[list[Any], operator.add]
     log: Annotated[list[Any], DeltaChannel(append_records, list, snapshot_frequency=1000)]
 

@@ -16,7 +16,7 @@ from langgraph.types import interrupt
 
 from graph.durable import RESUME_KEY
 from scripts.bootstrap import Application
-from state.errors import Fenced
+from state.errors import DatabaseUnavailable, Fenced
 from tests.helpers.app import application_on
 from tests.helpers.graphs import chain
 
@@ -184,6 +184,34 @@ async def test_an_exception_ends_the_run_with_a_report(application: Application)
     broken.clear()
     await graph.ainvoke(None, CONFIG)
     assert (await graph.aget_state(CONFIG)).values["seen"] == ["note", "mended"]
+
+
+async def test_a_process_that_dies_after_its_last_save_leaves_a_run_to_be_settled(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until somebody goes on it reads as crashed; then it is completed, with its report, and told."""
+
+    async def ends(state: dict[str, Any]) -> dict[str, Any]:
+        return {"seen": ["end"], "status": "completed", "reason": "done"}
+
+    async def dies(*given: object, **named: object) -> bool:
+        raise DatabaseUnavailable("killed before it settled")
+
+    told = {"notify": ("webhook",), "webhook_url": "http://localhost:9/hook"}
+    first, second = (application_on(database_url, tmp_path, **told) for _ in range(2))
+    monkeypatch.setattr(first.services.runs, "settle", dies)
+    await chain(first, ends=ends).ainvoke(START, CONFIG)
+    await first.services.close()
+    assert await standing(second) == "queued: crashed"
+    assert [step.status for step in await second.steps.of("t")][-1] == "completed"
+
+    await chain(second, ends=ends).ainvoke(None, CONFIG)
+    run = await second.services.runs.get("t")
+    assert (str(run.standing), run.holder) == ("completed: done", None)
+    assert run.report is not None
+    assert [letter.standing for letter in await second.services.outbox.of("t")] == ["completed: done"]
+    assert (await chain(second, ends=ends).aget_state(CONFIG)).values["seen"] == ["end"]
+    await second.services.close()
 
 
 async def test_an_overtaken_attempt_stops_and_writes_nothing(database_url: str, tmp_path: Path) -> None:
