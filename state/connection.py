@@ -15,6 +15,7 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import PipelineStatus
 from psycopg.rows import DictRow, dict_row
 from psycopg.sql import Composed
+from psycopg.types.string import StrDumperUnknown
 
 from state.errors import DatabaseUnavailable, DatabaseUnwritable
 from state.postgres import OLDEST_MAJOR
@@ -36,6 +37,16 @@ OPTIONS: dict[str, Any] = {
 }
 
 
+class Text(StrDumperUnknown):
+    """Text as PostgreSQL takes it. What it has no form for, a NUL or half a character, is shown in its place.
+
+    What must come back exactly as it was is kept as bytes (`state.codec`).
+    """
+
+    def dump(self, obj: str) -> bytes:
+        return obj.replace("\0", "\ufffd").encode("utf-8", "replace")
+
+
 class Connection(AsyncConnection[DictRow]):
     """`begin` sends BEGIN and its settings together with the first statement: no round trip of their own.
 
@@ -46,6 +57,7 @@ class Connection(AsyncConnection[DictRow]):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.cursor_factory = Cursor
+        self.adapters.register_dumper(str, Text)
         self.checked_at = 0.0
         self._opening: AsyncExitStack | None = None
 

@@ -193,7 +193,7 @@ class Outbox:
         async with self._database.transaction() as connection:
             await connection.execute(
                 "UPDATE outbox SET trouble = %s WHERE run_id = %s AND call_id = %s AND epoch = %s",
-                (trouble.replace("\0", "\ufffd"), letter.run_id, letter.call_id, letter.epoch),
+                (trouble, letter.run_id, letter.call_id, letter.epoch),
             )
 
     async def _change(self, letter: Letter, what: str, *values: Any) -> None:

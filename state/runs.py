@@ -209,7 +209,7 @@ class PostgresRuns:
             await connection.execute(
                 "INSERT INTO runs (run_id, goal, job, model, parent, branched_at, step) "
                 "VALUES (%s, %s, %s, %s, %s, %s, %s) ON CONFLICT (run_id) DO NOTHING",
-                (run_id, storable(goal), job, model, parent, branched_at, step),
+                (run_id, goal, job, model, parent, branched_at, step),
             )
 
     @patient
@@ -217,7 +217,7 @@ class PostgresRuns:
         async with self._database.transaction() as connection:
             await connection.execute(
                 "UPDATE runs SET goal = %s, job = %s, model = %s WHERE run_id = %s",
-                (storable(goal), job, storable(model), run_id),
+                (goal, job, model, run_id),
             )
 
     async def claim(self, run_id: str, holder: Holder) -> Claim:
@@ -411,13 +411,8 @@ def the_one(rows: Sequence[Run], prefix: str) -> Run:
     return rows[0]
 
 
-def storable(text: str) -> str:
-    """Text that a PostgreSQL column and a terminal take: what neither has a form for is shown as `\\ufffd`."""
-    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
-
-
 def _json(report: Mapping[str, JsonValue] | None) -> str | None:
-    return None if report is None else storable(json.dumps(report, ensure_ascii=False, default=str))
+    return None if report is None else json.dumps(report, ensure_ascii=False, default=str)
 
 
 class _Held:

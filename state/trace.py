@@ -11,7 +11,6 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 from state.codec import ExactSerializer
 from state.database import Database
 from state.patience import patiently
-from state.runs import storable
 
 CallKind = Literal["model", "tool"]
 
@@ -74,7 +73,7 @@ class PostgresTrace:
             call.call_id,
             _dump(call.request),
             _dump(call.result),
-            None if call.error is None else storable(call.error),
+            call.error,
             call.input_tokens,
             call.output_tokens,
             call.cost_usd,

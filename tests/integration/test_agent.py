@@ -86,6 +86,18 @@ async def test_a_run_asks_before_an_effect_and_performs_it_once(driver: Driver) 
     ]
 
 
+@pytest.mark.parametrize("odd", ["half \ud83d a character", "a NUL \0"])
+async def test_text_that_the_database_has_no_form_for_ends_no_run(driver: Driver, odd: str) -> None:
+    """In an answer, a call's name and arguments, the goal, a person's name: it is kept, shown, and reaches the sink."""
+    looks = calls(("look", {"what": odd}), (odd, {odd: odd}), content=odd)
+    await driver.start([looks, calls(("post", {"to": odd, "text": odd}))], goal=odd)
+    (call,) = await asked(driver)
+    decision = Decision(type="approve", message=odd)
+    await driver.services.approvals.decide(driver.run_id, call, decision, by=odd)
+    assert str((await driver.go_on()).standing) == "completed: done"
+    assert sent_to(driver) == [odd]
+
+
 async def test_b01_answers_in_reverse_order_reach_their_own_calls(driver: Driver) -> None:
     """Two gated calls, B rejected first and A approved after: A runs, B gets a rejection."""
     await driver.start([calls(POST_ADA, POST_BOB), "done"])
