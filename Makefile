@@ -30,7 +30,7 @@ demo: $(READY)
 	$(BIN)/devfix demo $(ARGS)
 
 test: $(READY)
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal $(ARGS)
 
 check: $(READY)
 	$(BIN)/ruff check .

@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -473,8 +474,9 @@ asyncio.run(main())
     home = tmp_path / "home"
     home.mkdir()
     os.chown(home, 65534, 65534)
-    for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(0o755)
+    for folder in (tmp_path, *tmp_path.parents):
+        if folder.is_relative_to(tempfile.gettempdir()) and folder.stat().st_uid == os.getuid():
+            folder.chmod(folder.stat().st_mode | 0o055)
     user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
     env = {"PYTHONPATH": ":".join(paths), "HOME": str(home), "PATH": os.environ["PATH"]}
     able = "import sys, tools.sandbox; sys.exit(sys.version_info < (3, 11))"
