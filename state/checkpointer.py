@@ -15,7 +15,7 @@ import asyncio
 import math
 import random
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, MutableMapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple, cast
 
@@ -69,6 +69,13 @@ class _Writes(NamedTuple):
     writes: Sequence[tuple[str, Any]]
 
 
+class _Call(NamedTuple):
+    """One of the functions of migrations 0003 and 0014."""
+
+    function: str
+    arguments: Sequence[Any]
+
+
 class FencedSaver(AsyncPostgresSaver):
     """The public saver contract (conformance suite, copy_thread and delete_for_runs included), fenced.
 
@@ -108,26 +115,19 @@ class FencedSaver(AsyncPostgresSaver):
         epoch = await self._epoch(config, thread)
         held = await self._take_held(_Place(thread, namespace, parent or "", epoch or 0))
         stored, blobs = self._split(checkpoint, new_versions)
-        rows = [self._blob_row(thread, namespace, name, new_versions[name], value) for name, value in blobs.items()]
-        writes = self._write_rows(thread, namespace, parent or "", held, into=checkpoint)
+        writes = self._write_rows(held, into=checkpoint)
+        changed = [(name, new_versions[name], *self._dump([(name, value)])) for name, value in blobs.items()]
         saved_metadata = Jsonb(get_serializable_checkpoint_metadata(config, metadata))
-        nodes = self._nodes(thread, parent, checkpoint) if namespace == "" else []
-
-        async def save(cursor: AsyncCursor[DictRow]) -> None:
-            if writes:
-                await cursor.executemany(self.INSERT_CHECKPOINT_WRITES_SQL, writes)
-            if rows:
-                await cursor.executemany(self.UPSERT_CHECKPOINT_BLOBS_SQL, rows)
-            row = (thread, namespace, checkpoint["id"], parent, Jsonb(stored), saved_metadata)
-            await cursor.execute(self.UPSERT_CHECKPOINTS_SQL, row)
-            if epoch is not None and namespace == "":
-                inside = EPOCH_KEY in where
-                facts = _step_facts(checkpoint, metadata, nodes, inside=inside)
-                await cursor.execute(_RECORD_STEP, (thread, epoch, checkpoint["id"], parent, *facts))
-            elif epoch is not None:
-                await cursor.execute("SELECT hold_run(%s, %s)", (thread, epoch))
-
-        await self._save(save)
+        place = (thread, namespace, checkpoint["id"], parent)
+        saving = _Call(
+            _SAVE_CHECKPOINT, (*place, Jsonb(stored), saved_metadata, *_columns(writes, 6), *_columns(changed, 4))
+        )
+        if epoch is not None and namespace == "":
+            nodes = self._nodes(thread, parent, checkpoint)
+            facts = _step_facts(checkpoint, metadata, nodes, inside=EPOCH_KEY in where)
+            await self._save(_Call(_RECORD_STEP, (thread, epoch, checkpoint["id"], parent, *facts)), saving)
+        else:
+            await self._save(*_held(thread, epoch), saving)
         if epoch is not None and namespace == "":
             self._saved[thread, epoch] = self._saved.get((thread, epoch), 0) + 1
         return {"configurable": {"thread_id": thread, "checkpoint_ns": namespace, "checkpoint_id": checkpoint["id"]}}
@@ -156,43 +156,19 @@ class FencedSaver(AsyncPostgresSaver):
     async def _save_writes(
         self, thread: str, namespace: str, checkpoint: str, epoch: int | None, tasks: Sequence[_Writes]
     ) -> None:
-        special = [task for task in tasks if all(write[0] in WRITES_IDX_MAP for write in task.writes)]
-        plain = [task for task in tasks if task not in special]
+        rows = _columns(self._write_rows(tasks), 6)
+        await self._save(*_held(thread, epoch), _Call(_SAVE_WRITES, (thread, namespace, checkpoint, *rows)))
 
-        async def save(cursor: AsyncCursor[DictRow]) -> None:
-            if epoch is not None:
-                await cursor.execute("SELECT hold_run(%s, %s)", (thread, epoch))
-            if plain:
-                rows = self._write_rows(thread, namespace, checkpoint, plain)
-                await cursor.executemany(self.INSERT_CHECKPOINT_WRITES_SQL, rows)
-            if special:
-                rows = self._write_rows(thread, namespace, checkpoint, special)
-                await cursor.executemany(self.UPSERT_CHECKPOINT_WRITES_SQL, rows)
-
-        await self._save(save)
-
-    async def _save(self, body: Callable[[AsyncCursor[DictRow]], Awaitable[None]]) -> None:
-        """One transaction, one round trip. Every row is keyed, so a save whose commit got no answer is repeated."""
-
-        async def once() -> None:
-            async with self._pipelined() as cursor:
-                await body(cursor)
-
+    async def _save(self, *calls: _Call) -> None:
+        """One statement, whole or not at all. Every row is keyed, so a save whose commit got no answer is repeated."""
         try:
-            await patiently(once)
+            await patiently(lambda: self._database.call(*calls))
         except psycopg.DatabaseError as error:
             if error.sqlstate != FENCED_SQLSTATE:
                 raise
             raise Fenced(
                 "another attempt holds this run now; nothing of this step was saved, and the other attempt goes on"
             ) from None
-
-    @asynccontextmanager
-    async def _pipelined(self) -> AsyncIterator[AsyncCursor[DictRow]]:
-        async with self._database.connection() as connection, connection.pipeline(), connection.transaction():
-            await connection.execute(self._database.opening)
-            async with connection.cursor(row_factory=dict_row) as cursor:
-                yield cursor
 
     async def _epoch(self, config: RunnableConfig, thread: str) -> int | None:
         """The attempt that this save belongs to, or a new one raised for it; None where no run is registered."""
@@ -253,33 +229,15 @@ class FencedSaver(AsyncPostgresSaver):
                 blobs[name] = value
         return {**checkpoint, "channel_values": inline}, blobs
 
-    def _blob_row(self, thread: str, namespace: str, name: str, version: Any, value: Any) -> tuple[Any, ...]:
-        return (thread, namespace, name, version, *self._dump([(name, value)]))
-
-    def _write_rows(
-        self,
-        thread: str,
-        namespace: str,
-        checkpoint: str,
-        tasks: Iterable[_Writes],
-        *,
-        into: Checkpoint | None = None,
-    ) -> list[tuple[Any, ...]]:
+    def _write_rows(self, tasks: Iterable[_Writes], *, into: Checkpoint | None = None) -> list[tuple[Any, ...]]:
         """`into` is the checkpoint that already holds what these writes came to; they then take fewer rows."""
-        return [
-            (
-                thread,
-                namespace,
-                checkpoint,
-                task.task_id,
-                task.task_path,
-                WRITES_IDX_MAP.get(row[0][0], index),
-                row[0][0],
-                *self._dump(row),
-            )
-            for task in tasks
-            for index, row in enumerate(grouped(task.writes, into) if into else [[write] for write in task.writes])
-        ]
+        rows: dict[tuple[str, int], tuple[Any, ...]] = {}
+        for task in tasks:
+            for index, row in enumerate(grouped(task.writes, into) if into else [[write] for write in task.writes]):
+                place = WRITES_IDX_MAP.get(row[0][0], index)
+                if place < 0 or (task.task_id, place) not in rows:  # as `save_writes` does with rows that are there
+                    rows[task.task_id, place] = (task.task_id, task.task_path, place, row[0][0], *self._dump(row))
+        return list(rows.values())
 
     def _load_writes(
         self, writes: list[tuple[bytes, bytes, bytes, bytes, bytes, bytes]] | None
@@ -396,7 +354,22 @@ _COPIED: Mapping[str, str] = {
 }
 
 
-_RECORD_STEP = "SELECT record_step(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
+_RECORD_STEP = "record_step(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
+_HOLD_RUN = "hold_run(%s, %s)"
+_WRITES = "%s::text[], %s::text[], %s::int[], %s::text[], %s::text[], %b::bytea[]"
+_CHANGED = "%s::text[], %s::text[], %s::text[], %b::bytea[]"
+_SAVE_WRITES = f"save_writes(%s, %s, %s, {_WRITES})"
+_SAVE_CHECKPOINT = f"save_checkpoint(%s, %s, %s, %s, %s, %s, {_WRITES}, {_CHANGED})"
+
+
+def _held(thread: str, epoch: int | None) -> list[_Call]:
+    """The fence, where there is an attempt to be held to it."""
+    return [_Call(_HOLD_RUN, (thread, epoch))] if epoch is not None else []
+
+
+def _columns(rows: Sequence[tuple[Any, ...]], width: int) -> list[list[Any] | None]:
+    """What the columns of these rows hold, for `unnest`; None each where there is no row."""
+    return [[row[place] for row in rows] or None for place in range(width)]
 
 
 def _fits_json(value: Any) -> bool:

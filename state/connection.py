@@ -14,7 +14,6 @@ from psycopg import AsyncConnection, AsyncCursor, AsyncTransaction
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import PipelineStatus
 from psycopg.rows import DictRow, dict_row
-from psycopg.sql import Composed
 from psycopg.types.string import StrDumperUnknown
 
 from state.errors import DatabaseUnavailable, DatabaseUnwritable
@@ -62,7 +61,7 @@ class Connection(AsyncConnection[DictRow]):
         self._opening: AsyncExitStack | None = None
 
     @asynccontextmanager
-    async def begin(self, setting: Composed) -> AsyncIterator[Self]:
+    async def begin(self, setting: bytes) -> AsyncIterator[Self]:
         """A transaction in which `setting` (a SET LOCAL) holds. Commits at the end, rolls back on an exception."""
         async with AsyncExitStack() as opening:
             await opening.enter_async_context(self.pipeline())

@@ -8,8 +8,9 @@ session state, so that a transaction-mode pooler may stand in between; what need
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 import psycopg
 from psycopg import sql
@@ -24,13 +25,13 @@ from state.settings import Settings
 
 WHOLE_LEASES = 6
 """How long a transaction may last at most, in leases; from PostgreSQL 17 on, which can tell."""
-_OPENING = sql.SQL(
-    "SELECT set_config('search_path', {path}, true), set_config('idle_in_transaction_session_timeout', {idle}, true), "
+_LIMITS = sql.SQL(
+    "set_config('idle_in_transaction_session_timeout', {idle}, true), "
     "CASE WHEN current_setting('server_version_num')::int >= 170000 "
     "THEN set_config('transaction_timeout', {whole}, true) END"
 )
-"""Makes unqualified names ours; and ends the transaction of a process that was frozen in the middle of it, whose locks
-would keep everybody else from its run for as long as it is frozen. Both until the end of the transaction."""
+"""End the transaction of a process that was frozen in the middle of it, whose locks would keep everybody else from its
+run for as long as it is frozen."""
 POOL_SECONDS = 15.0
 """How long a transaction waits for a connection; longer than one attempt to connect takes."""
 
@@ -44,14 +45,17 @@ class Database:
 
     def __init__(self, settings: Settings) -> None:
         self.schema = settings.database_schema
-        self.search_path = sql.SQL("SET LOCAL search_path TO {}").format(sql.Identifier(self.schema))
+        self.search_path = sql.SQL("SET LOCAL search_path TO {}").format(sql.Identifier(self.schema)).as_bytes()
         """Makes unqualified names ours, in a transaction whose first statement must be another."""
-        self.opening = _OPENING.format(
-            path=sql.Literal(f'"{self.schema}"'),
+        limits = _LIMITS.format(
             idle=sql.Literal(f"{settings.lease_seconds * 1000:.0f}ms"),
             whole=sql.Literal(f"{settings.lease_seconds * 1000 * WHOLE_LEASES:.0f}ms"),
         )
-        """The statement that each transaction begins with."""
+        path = sql.Literal(f'"{self.schema}"')
+        self.opening = sql.SQL("SELECT set_config('search_path', {}, true), {}").format(path, limits).as_bytes()
+        """The statement that each transaction begins with: until its end, unqualified names are ours."""
+        self._call = sql.SQL("SELECT {}").format(limits).as_bytes()
+        self._prefix = sql.Identifier(self.schema).as_bytes() + b"."
         self.direct_generation = 0
         """Grows with each new direct connection: session locks taken under an older number are gone."""
         self._settings = settings
@@ -104,13 +108,23 @@ class Database:
             await pool.putconn(connection)
 
     @asynccontextmanager
-    async def transaction(self, *, opening: sql.Composed | None = None) -> AsyncIterator[Connection]:
+    async def transaction(self, *, opening: bytes | None = None) -> AsyncIterator[Connection]:
         """One transaction in our schema: commits at the end, rolls back on an exception.
 
         Opening it costs no round trip: it travels with the first statement, which must be a single one.
         """
         async with self.connection() as connection, connection.begin(opening or self.opening):
             yield connection
+
+    async def call(self, *calls: tuple[str, Sequence[Any]]) -> None:
+        """Call functions of our schema, with arguments for their placeholders: one statement, one transaction.
+
+        They bring their search path; nothing can be between the transaction's begin and its end.
+        """
+        names = [self._prefix + function.encode() for function, _ in calls]
+        arguments = [argument for _, given in calls for argument in given]
+        async with self.connection() as connection:
+            await connection.execute(b", ".join([self._call, *names]), arguments)
 
     @asynccontextmanager
     async def direct(self) -> AsyncIterator[Connection]:

@@ -37,7 +37,7 @@ def at(kind: Kind, side: Side, place: str, number: int = 1) -> Fault:
 RUNS = [
     [at("kill", "before", "insert effects"), at("kill", "before", REFUND), at("kill", "done", LETTER)],
     [at("kill", "done", "update effects.state"), at("cut", "done", "insert effects", 2)],
-    [at("cut", "before", "insert checkpoint_writes"), at("restart", "done", REFUND), at("kill", "answered", LETTER)],
+    [at("cut", "before", "save_writes"), at("restart", "done", REFUND), at("kill", "answered", LETTER)],
     [at("freeze", "done", "insert effects"), at("freeze", "answered", LETTER)],
 ]
 
@@ -50,7 +50,7 @@ async def test_refunds_once_and_writes_once_whatever_happens(
     with open_shop() as shop:
         async with campaign(server, refunds(tmp_path, shop)) as under_way:
             places = {point.place for point in under_way.points}
-            assert {REFUND, LETTER, "insert effects", "update effects.state", "insert checkpoint_writes"} <= places
+            assert {REFUND, LETTER, "insert effects", "update effects.state", "save_writes"} <= places
             for faults in RUNS:
                 before = len(shop.refunds), len(shop.letters)
                 outcome = await under_way.run(faults)
