@@ -117,6 +117,7 @@ class PostgresArtifacts:
         new = dict(zip(digests, contents, strict=True))
         if sum(map(len, new.values())) > SMALL_BYTES:
             absent = await self.missing(new)
+            await self._renew(new.keys() - absent)
             new = {digest: data for digest, data in new.items() if digest in absent}
         for batch in _batches(list(new.items())):
             await self._insert(await _aside(_rows, batch, size=sum(len(data) for _, data in batch)))
@@ -158,13 +159,23 @@ class PostgresArtifacts:
             return asked - {row["digest"] for row in await cursor.fetchall()}
 
     @patient
+    async def _renew(self, digests: Iterable[str]) -> None:
+        """They are kept anew, so that no sweep takes them before what refers to them is saved."""
+        async with self._database.transaction() as connection:
+            await connection.execute(
+                "update artifacts set created_at = now()"
+                " where digest = any(%s) and created_at < now() - interval '1 h'",
+                [sorted(digests)],
+            )
+
+    @patient
     async def _insert(self, rows: list[_Row]) -> None:
         columns = [list(column) for column in zip(*rows, strict=True)]
         async with self._database.transaction() as connection:
             await connection.execute(
-                "insert into artifacts (digest, size, compressed, data)"
+                "insert into artifacts as kept (digest, size, compressed, data)"
                 " select * from unnest(%b::text[], %b::bigint[], %b::boolean[], %b::bytea[])"
-                " on conflict do nothing",
+                " on conflict (digest) do update set created_at = now() where kept.created_at < now() - interval '1 h'",
                 columns,
             )
 

@@ -197,8 +197,12 @@ class CompactSerializer(ExactSerializer):
         return (COMPRESSED, compressed) if len(compressed) < len(payload) else (tag, payload)
 
     def loads_typed(self, data: tuple[str, bytes]) -> Any:
+        return super().loads_typed((TAG, self.decompressed(data)) if data[0] == COMPRESSED else data)
+
+    def decompressed(self, data: tuple[str, bytes]) -> bytes:
+        """The bytes of a stored value before they were compressed."""
         tag, payload = data
-        return super().loads_typed((TAG, self._zstd[1].decompress(payload)) if tag == COMPRESSED else data)
+        return self._zstd[1].decompress(payload) if tag == COMPRESSED else payload
 
     @property
     def _zstd(self) -> tuple[ZstdCompressor, ZstdDecompressor]:

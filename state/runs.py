@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 
 from state.connection import Connection
 from state.database import Database
-from state.errors import Refused, RunBusy, RunNotFound
+from state.errors import Refused, RunBusy, RunNotFound, StepNotFound
 from state.holder import Holder
 from state.patience import patient
 from state.queue import Queue
@@ -47,6 +47,8 @@ class Run(BaseModel):
     tokens: int
     created_at: datetime
     updated_at: datetime
+    pruned_at: datetime | None = None
+    """Since when its states and files are gone."""
 
     @property
     def standing(self) -> Standing:
@@ -174,7 +176,7 @@ def lock_key(schema: str, run_id: str, epoch: int) -> int:
 
 _COLUMNS = """
     run_id, goal, job, model, report, epoch, step, holder, cancel_requested_by, parent, branched_at, cost_usd, tokens,
-    created_at, updated_at,
+    created_at, updated_at, pruned_at,
     CASE WHEN status = 'running' AND NOT is_alive(lock_key, heartbeat_at, %(lease)s) THEN 'queued' ELSE status END
         AS status,
     CASE WHEN status = 'running' AND NOT is_alive(lock_key, heartbeat_at, %(lease)s) THEN 'crashed' ELSE reason END
@@ -249,13 +251,15 @@ class PostgresRuns:
     async def _take(self, connection: AsyncConnection[DictRow], run_id: str) -> DictRow:
         """The run's row, locked for this transaction, if no live attempt holds it."""
         cursor = await connection.execute(
-            "SELECT epoch, step, holder, status, reason, is_alive(lock_key, heartbeat_at, %s) AS alive "
+            "SELECT epoch, step, holder, status, reason, pruned_at, is_alive(lock_key, heartbeat_at, %s) AS alive "
             "FROM runs WHERE run_id = %s FOR UPDATE",
             (self._lease, run_id),
         )
         row = await cursor.fetchone()
         if row is None:
             raise RunNotFound(f"there is no run {run_id}; `devfix runs` lists the runs there are")
+        if row["pruned_at"]:
+            raise StepNotFound(pruned(run_id, row["pruned_at"]))
         if row["alive"]:
             raise RunBusy(
                 f"run {run_id[:8]} is held by {Holder.model_validate(row['holder'])} (attempt {row['epoch']}); "
@@ -409,6 +413,14 @@ def the_one(rows: Sequence[Run], prefix: str) -> Run:
     if len(rows) > 1 and rows[0].run_id != prefix:
         raise Refused(f"{prefix!r} is the beginning of several runs' ids; give more of it")
     return rows[0]
+
+
+def pruned(run_id: str, at: datetime) -> str:
+    """The sentence for who wants a state that is gone."""
+    return (
+        f"run {run_id[:8]} was pruned on {at:%Y-%m-%d}: its states and files are gone; its report, steps, approvals, "
+        "effects and costs are kept"
+    )
 
 
 def _json(report: Mapping[str, JsonValue] | None) -> str | None:

@@ -13,6 +13,8 @@ from langgraph.checkpoint.base import Checkpoint
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
+from state.codec import CompactSerializer
+
 _SHARED = "shared:"
 """Before the type of such a row; its value is the list of all its (channel, value) pairs."""
 
@@ -42,6 +44,11 @@ def dump(row: Sequence[Write], serde: SerializerProtocol) -> tuple[str, bytes]:
         return serde.dumps_typed(row[0][1])
     kind, data = serde.dumps_typed([list(write) for write in row])
     return _SHARED + kind, data
+
+
+def packed(kind: str, data: bytes, serde: CompactSerializer) -> bytes:
+    """The row's value or values as they are stored, not compressed."""
+    return serde.decompressed((kind.removeprefix(_SHARED), data))
 
 
 def load(channel: str, kind: str, data: bytes, serde: SerializerProtocol) -> Iterable[Write]:

@@ -8,10 +8,12 @@ the root and no other. Blobs are stored before the listings that name them, and 
 from __future__ import annotations
 
 import asyncio
+import json
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from state.artifacts import Artifacts, chunks, digest_of
+from state.artifacts import BATCH_ROWS, Artifacts, chunks, digest_of
 from state.errors import ArtifactMissing, NotInSnapshot
 from state.manifest import (
     FORMAT,
@@ -94,6 +96,23 @@ class Snapshots:
             level = below
         return Manifest(digest=digest, entries=dict(sorted(entries.items())), not_covered=head["not_covered"])
 
+    async def parts(self, digests: Collection[str]) -> set[str]:
+        """The artifacts that the snapshots among these consist of, with the others of these themselves."""
+        parts, level = set(digests), set()
+        for batch in _batched(parts - await self._artifacts.missing(parts)):
+            contents = await self._artifacts.get_many(batch)
+            level |= {folder for data in contents.values() if (folder := _folder_of(data))}
+        while level:
+            parts |= level
+            below: set[str] = set()
+            for batch in _batched(level):
+                for name, listing in (await self._artifacts.get_many(batch)).items():
+                    children = parse_listing(listing, name)
+                    parts |= {entry.digest for _, entry, _ in children if entry.digest}
+                    below |= {folder for _, _, folder in children if folder}
+            level = below - parts
+        return parts
+
     async def read(self, digest: str, path: str) -> bytes:
         """One file's bytes. Raises NotInSnapshot where there is no such file, ArtifactMissing."""
         listing: str | None = (await self._head(digest))["folder"]
@@ -131,3 +150,18 @@ class Snapshots:
         cache.manifest, cache.listings = manifest, set(listings.contents)
         cache.files = survey.known
         return manifest
+
+
+def _folder_of(data: bytes) -> str | None:
+    """The listing of the root folder, where these are the bytes of a manifest."""
+    try:
+        head = json.loads(data)
+    except ValueError:
+        return None
+    is_manifest = isinstance(head, dict) and head.get("format") == FORMAT and isinstance(head.get("folder"), str)
+    return head["folder"] if is_manifest else None
+
+
+def _batched(digests: Collection[str]) -> Iterator[list[str]]:
+    names = sorted(digests)
+    return (names[first : first + BATCH_ROWS] for first in range(0, len(names), BATCH_ROWS))

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict
 
 from state.database import Database
 from state.errors import StepNotFound
+from state.runs import pruned
 
 
 class Step(BaseModel):
@@ -45,10 +46,15 @@ class Steps:
             return [Step.model_validate(row) for row in await cursor.fetchall()]
 
     async def get(self, run_id: str, number: int) -> Step:
-        """Raises StepNotFound."""
+        """Raises StepNotFound, also for a step of a run that was pruned."""
         async with self._database.transaction() as connection:
-            cursor = await connection.execute("SELECT * FROM steps WHERE run_id = %s AND number = %s", (run_id, number))
+            cursor = await connection.execute(
+                "SELECT steps.*, pruned_at FROM steps JOIN runs USING (run_id) WHERE run_id = %s AND number = %s",
+                (run_id, number),
+            )
             row = await cursor.fetchone()
         if row is None:
             raise StepNotFound(f"run {run_id[:8]} has no step {number}; `devfix history {run_id[:8]}` lists its steps")
+        if row["pruned_at"]:
+            raise StepNotFound(pruned(run_id, row["pruned_at"]))
         return Step.model_validate(row)

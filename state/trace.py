@@ -116,7 +116,7 @@ def _call(row: Mapping[str, Any]) -> Call:
     def load(name: str) -> Any:
         return None if row[name] is None else _CODEC.loads_typed(("devfix", bytes(row[name])))
 
-    return Call.model_validate({**row, "request": load("request"), "result": load("result")})
+    return Call.model_validate({**row, "request": load("request") or {}, "result": load("result")})
 
 
 class MemoryTrace:

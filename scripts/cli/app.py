@@ -15,6 +15,7 @@ from scripts.cli import (
     doctor,
     effects,
     history,
+    prune,
     resume,
     run,
     runs,
@@ -46,6 +47,7 @@ app.command("diff", short_help="two steps, or two runs, side by side")(diff.diff
 app.command("branch", short_help="a new run from an old step")(branch.branch)
 app.command("trace", short_help="a run's model and tool calls")(trace.trace)
 app.command("effects", short_help="what a run did to the world outside")(effects.effects)
+app.command("prune", short_help="let go of what old runs no longer need")(prune.prune)
 app.command("doctor", short_help="whether DevFix can work here")(doctor.doctor)
 app.add_typer(db.app, name="db", short_help="the embedded PostgreSQL: start, stop, status")
 app.add_typer(bench.app, name="bench", short_help="the figures, measured on this machine")

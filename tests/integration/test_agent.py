@@ -14,7 +14,6 @@ from state.approvals import Decision
 from state.errors import AlreadyDecided, CallNotFound, DevfixError, InvalidState, RunBusy
 from state.holder import this_process
 from state.ledger import Intent
-from state.runs import Run
 from tests.helpers.app import Driver, application_on, calls
 from tests.helpers.notes import letters
 
@@ -45,14 +44,6 @@ async def decide(driver: Driver, call_id: str, kind: str = "approve", **fields: 
     await driver.services.approvals.decide(driver.run_id, call_id, decision, by="eve")
 
 
-async def approved(driver: Driver) -> Run:
-    """Approve whatever is open, and go on."""
-    for row in await driver.services.approvals.of(driver.run_id):
-        if row.decision is None:
-            await decide(driver, row.question.call_id)
-    return await driver.go_on()
-
-
 def sent_to(driver: Driver) -> list[str]:
     return [letter["to"] for letter in letters(driver.letters)]
 
@@ -68,7 +59,7 @@ async def test_a_run_asks_before_an_effect_and_performs_it_once(driver: Driver) 
     assert str(waiting.standing) == "waiting: approval"
     assert letters(driver.letters) == []
 
-    ended = await approved(driver)
+    ended = await driver.approved()
 
     assert str(ended.standing) == "completed: done"
     assert sent_to(driver) == ["ada"]
@@ -132,7 +123,7 @@ async def test_b05_each_visit_asks_one_question_and_is_saved(driver: Driver) -> 
         call = (await asked(driver))[-1]
         await decide(driver, call, "reject", message=f"round {round_}")
         assert str((await driver.go_on()).standing) == "waiting: approval"
-    assert str((await approved(driver)).standing) == "completed: done"
+    assert str((await driver.approved()).standing) == "completed: done"
     visits = [step for step in await driver.application.steps.of(driver.run_id) if step.nodes == ["approval"]]
     assert len(visits) == 4
     assert sent_to(driver) == ["ada"]
@@ -174,7 +165,7 @@ async def test_b14_an_approval_on_record_is_not_asked_for_again(driver: Driver, 
 async def test_b19_an_approval_covers_its_own_arguments_only(driver: Driver) -> None:
     """The same tool with other arguments is a call of its own, and is asked about again."""
     await driver.start([calls(POST_ADA), calls(POST_BOB)], wanted=2)
-    waiting = await approved(driver)
+    waiting = await driver.approved()
     assert str(waiting.standing) == "waiting: approval"
     assert sent_to(driver) == ["ada"]
 
@@ -183,14 +174,14 @@ async def test_b20_a_decision_and_its_effect_outlive_a_model_that_breaks(driver:
     """The effect is done, the next model call breaks the run; going on neither asks nor posts again."""
     await driver.start([calls(POST_ADA), calls(POST_BOB)], wanted=2)
     await driver.agent.aupdate_state(driver.config, {"model": "openai:nobody"})
-    ended = await approved(driver)
+    ended = await driver.approved()
     assert str(ended.standing) == "failed: model_unavailable"
     assert sent_to(driver) == ["ada"]
     script = driver.script([calls(POST_ADA), calls(POST_BOB)])
     again = {"model": script, "status": "running", "reason": None, "decision": "continue"}
     await driver.agent.aupdate_state(driver.config, again, as_node="review")
     assert str((await driver.go_on()).standing) == "waiting: approval"
-    assert str((await approved(driver)).standing) == "completed: done"
+    assert str((await driver.approved()).standing) == "completed: done"
     assert sent_to(driver) == ["ada", "bob"]
 
 
@@ -253,7 +244,7 @@ async def test_b74_a_second_process_is_refused_while_the_first_lives(driver: Dri
 async def test_b94_going_back_does_not_repeat_an_effect(driver: Driver) -> None:
     """Replaying from before the effect, as Studio does, gives the recorded receipt."""
     await driver.start([calls(POST_ADA)])
-    await approved(driver)
+    await driver.approved()
     history = [snapshot async for snapshot in driver.agent.aget_state_history(driver.config)]
     before = next(snapshot for snapshot in history if snapshot.next == ("approval",))
     await driver.agent.ainvoke(None, before.config)
@@ -327,7 +318,7 @@ async def test_ungated_calls_run_before_the_question(driver: Driver) -> None:
     """A turn with a read and a gated call: the read has its result when the person is asked."""
     await driver.start([calls(("look", {"what": "sea"}), POST_ADA)])
     assert list((await tool_results(driver)).values()) == ["saw sea"]
-    assert str((await approved(driver)).standing) == "completed: done"
+    assert str((await driver.approved()).standing) == "completed: done"
 
 
 async def test_workspace_writes_keep_the_models_order_and_reads_see_them(driver: Driver) -> None:
@@ -356,7 +347,7 @@ async def test_an_answer_of_the_wrong_shape_leaves_the_run_waiting(driver: Drive
 async def test_an_answer_to_a_run_that_does_not_wait_is_refused(driver: Driver) -> None:
     """LangGraph itself would accept it silently."""
     await driver.start([calls(POST_ADA)])
-    await approved(driver)
+    await driver.approved()
     with pytest.raises(AlreadyDecided, match="does not wait"):
         await driver.agent.ainvoke(Command(resume={"decisions": [{"type": "approve"}]}), driver.config)
     assert str((await driver.run()).standing) == "completed: done"

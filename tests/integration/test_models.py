@@ -78,15 +78,6 @@ async def post(driver: Driver) -> Run:
     return await driver.start([], model="openai:some-model")
 
 
-async def approved(driver: Driver) -> Run:
-    for row in await driver.services.approvals.of(driver.run_id):
-        if row.decision is None:
-            await driver.services.approvals.decide(
-                driver.run_id, row.question.call_id, Decision(type="approve"), by="eve"
-            )
-    return await driver.go_on()
-
-
 async def model_calls(driver: Driver) -> list[Call]:
     return [call for call in await driver.services.trace.of(driver.run_id) if call.kind == "model"]
 
@@ -132,7 +123,7 @@ async def test_a_whole_repair_by_an_endpoints_model(driver: Driver, server: LLMo
     assert str((await driver.run()).standing) == "waiting: approval"
     assert (repository / "calc.py").read_text() == CALC
 
-    ended = await approved(driver)
+    ended = await driver.approved()
 
     assert str(ended.standing) == "completed: done"
     assert (repository / "calc.py").read_text() == CALC.replace("a - b", "a + b")
@@ -190,7 +181,7 @@ async def test_a_server_that_breaks_is_asked_again_and_then_given_up(driver: Dri
     server.fail(503, times=4)
     says(server, [POST_ADA])
     assert str((await resumed(driver)).standing) == "waiting: approval"
-    assert str((await approved(driver)).standing) == "completed: done"
+    assert str((await driver.approved()).standing) == "completed: done"
 
 
 async def test_a_passing_trouble_is_met_by_the_client_itself(driver: Driver, server: LLMock) -> None:
@@ -222,7 +213,7 @@ async def test_broken_arguments_are_repaired_in_one_turn(driver: Driver, server:
     assert await failures(driver) == ["unparsable_output"]
     assert [call.name for call in await driver.services.trace.of(driver.run_id) if call.kind == "tool"] == []
     assert "the arguments of note are not a JSON object" in bodies(server)[1]["messages"][-1]["content"]
-    assert str((await approved(driver)).standing) == "completed: done"
+    assert str((await driver.approved()).standing) == "completed: done"
     for body in bodies(server):
         assert_valid_for_every_provider(body)
 
@@ -291,7 +282,7 @@ async def test_the_key_is_nowhere(
     server.fail(500, message=f"upstream said: Authorization: Bearer {KEY}")
     says(server, [("look", {"what": "a sign of life"})], [POST_ADA])
     await post(driver)
-    assert str((await approved(driver)).standing) == "completed: done"
+    assert str((await driver.approved()).standing) == "completed: done"
     everything = b"\n".join([cell async for cell in cells(driver)])
     assert b"a sign of life" in everything
     assert b"upstream said: Authorization: Bearer ***" in everything
@@ -328,14 +319,14 @@ async def test_recorded_answers_give_the_same_run_again(driver: Driver, server: 
     says(server, [("note", {"path": "a", "text": "x"})], [("look", {"what": "sea"})], [POST_ADA])
     await post(driver)
     assert await failures(driver) == ["model_error", "unparsable_output"]
-    assert str((await approved(driver)).standing) == "completed: done"
+    assert str((await driver.approved()).standing) == "completed: done"
     first, requests = await driver.state(), len(server.requests)
 
     for _ in range(2):
         again = Driver(driver.application, driver.folder)
         waiting = await again.start([], model=f"recorded:{driver.run_id[:8]}")
         assert str(waiting.standing) == "waiting: approval"
-        assert str((await approved(again)).standing) == "completed: done"
+        assert str((await again.approved()).standing) == "completed: done"
         second = await again.state()
         assert [called(record) for record in second["messages"]] == [called(record) for record in first["messages"]]
         assert [failure["kind"] for failure in second["failures"]] == ["unparsable_output"]
@@ -356,8 +347,8 @@ async def test_a_script_goes_on_in_another_process(driver: Driver, database_url:
     )
     second = Driver(application_on(database_url, driver.folder), driver.folder)
     second.run_id = driver.run_id
-    assert str((await approved(second)).standing) == "waiting: approval"
-    assert str((await approved(second)).standing) == "completed: done"
+    assert str((await second.approved()).standing) == "waiting: approval"
+    assert str((await second.approved()).standing) == "completed: done"
     assert [letter["to"] for letter in letters(driver.letters)] == ["ada", "bob"]
     await second.services.close()
 
@@ -439,8 +430,8 @@ async def test_ids_that_a_server_uses_again_at_each_turn_are_told_apart(
     async with endpoint(*answers) as server:
         point_to(server.url, monkeypatch)
         await driver.start([], model="openai:local", wanted=2)
-        assert str((await approved(driver)).standing) == "waiting: approval"
-        assert str((await approved(driver)).standing) == "completed: done"
+        assert str((await driver.approved()).standing) == "waiting: approval"
+        assert str((await driver.approved()).standing) == "completed: done"
     assert [letter["to"] for letter in letters(driver.letters)] == ["ada", "bob"]
 
 
