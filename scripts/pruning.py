@@ -13,7 +13,6 @@ from state.retention import SAFE_HOURS, Retention, Swept
 from state.snapshots import Snapshots
 from state.status import TERMINAL
 
-
 NEWER = f"files that were stored in the last {SAFE_HOURS} hours are left for a later prune"
 
 
