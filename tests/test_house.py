@@ -56,7 +56,7 @@ def test_people_and_pages_are_met_in_scripts_alone() -> None:
 
 @pytest.mark.parametrize("table", TABLES)
 def test_the_sql_of_a_table_lives_in_its_module(table: str) -> None:
-    """So that a change of the table is a change of one file; letting go of old rows is a matter of all tables at once."""
+    """So that a change of the table is a change of one file. Letting go of old rows is a matter of all tables."""
     pattern = re.compile(rf"\b(?:FROM|INTO|UPDATE|JOIN)\s+{table}\b")
     owners = {str(path.relative_to(ROOT)) for path in sources() if pattern.search(path.read_text())}
     own = {"effects": "ledger"}.get(table, table)
