@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from tests.helpers.cli import FIX, SECONDS, Cli, standing
@@ -69,6 +70,15 @@ def until_asleep(cli: Cli, asleep: bool = True) -> None:
         time.sleep(0.02)
 
 
+def until_saved(cli: Cli, run_id: str, steps: int) -> None:
+    """Wait for the very moment at which the run has so many steps."""
+    deadline = time.monotonic() + SECONDS
+    with psycopg.connect(cli.environment["DEVFIX_DATABASE_URL"], autocommit=True) as connection:
+        statement = "SELECT step >= %s FROM devfix.runs WHERE run_id = %s"
+        while connection.execute(statement, (steps, run_id)).fetchone() != (True,):
+            assert time.monotonic() < deadline, "the run did not come so far"
+
+
 def names_of_processes() -> set[str]:
     names = set()
     for process in Path("/proc").iterdir():
@@ -111,6 +121,23 @@ def test_b80_a_killed_worker_is_replaced_by_another_one(cli: Cli) -> None:
             cli.here("approve", run_id, "--detach")
             until(cli, run_id, "completed: done")
     assert is_whole(cli, run_id)
+
+
+@pytest.mark.parametrize("steps", [2, 5])
+def test_b85_a_run_whose_worker_died_between_two_steps_keeps_no_other_waiting(cli: Cli, steps: int) -> None:
+    """B85: SIGKILL as soon as a step is saved, of a worker that takes one run at a time; the next one takes both on."""
+    stuck, behind = queued(cli, turns=AGAIN), queued(cli, turns=AGAIN)
+    with cli.running("worker", "--concurrency", "1") as first:
+        until_saved(cli, stuck, steps)
+        first.signal(signal.SIGKILL)
+        first.process.wait()
+    with cli.running("worker", "--concurrency", "1"):
+        for run_id in (stuck, behind):
+            until(cli, run_id, "waiting: approval")
+            cli.here("approve", run_id, "--detach")
+        for run_id in (stuck, behind):
+            until(cli, run_id, "completed: done")
+            assert is_whole(cli, run_id)
 
 
 def test_a_frozen_worker_is_overtaken_and_goes_on_with_other_work_when_it_wakes(cli: Cli) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from scripts.bench import queue, step, storage
+from scripts.bench import load, queue, step, storage
 from scripts.bench.commands import devfix, facts_of
 from scripts.bench.loop import Text, ours, plain
 from scripts.cli.main import guarded
@@ -106,8 +106,18 @@ def test_an_orphan_is_seen_and_a_dead_one_is_not() -> None:
 
 @pytest.mark.usefixtures("nothing_left")
 async def test_workers_are_killed_and_answered(settings: Settings) -> None:
-    """Another one takes over; the effect comes after the answer."""
-    found = await queue.measure(settings, kills=1, answers=1)
-    assert (found.takeover_seconds.count, found.answer_ms.count) == (1, 1)
+    """Another one takes over; a cancel is reported; the effect comes after the answer."""
+    found = await queue.measure(settings, kills=1, cancels=1, answers=1)
+    assert (found.takeover_seconds.count, found.cancel_seconds.count, found.answer_ms.count) == (1, 1, 1)
     assert found.takeover_seconds.median > 0
     assert found.answer_ms.median > 0
+
+
+@pytest.mark.usefixtures("nothing_left")
+async def test_many_runs_share_a_worker(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that wait and those that work all write their one line, and the steps of both are measured."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    found = await load.measure(settings, active=2, waiting=3, workers=1, call_seconds=0.01)
+    assert (found.effects, found.doubled, found.lost) == (6, 0, 0)
+    assert found.step_ms.count == 2 * found.alone_step_ms.count > 0
+    assert found.most_connections > 0
