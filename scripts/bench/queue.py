@@ -1,19 +1,17 @@
-"""How soon a worker goes on: with a run whose worker was killed, and with one that was answered."""
+"""How soon a worker goes on after a kill, ends a run that is cancelled, and does what was answered."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import random
-import subprocess
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from scripts.bench.commands import Devfix, devfix
+from scripts.bench.commands import Devfix, devfix, hire, settings_of, staff
 from scripts.bench.machine import Machine, machine
 from scripts.bench.spread import Spread
 from scripts.bootstrap import Application, build
@@ -47,34 +45,40 @@ class QueueFigures(BaseModel):
     workers: int
     takeover_seconds: Spread
     """From the SIGKILL of a worker to the moment at which another one has claimed its run."""
+    cancel_seconds: Spread
+    """From a person's cancel in the middle of a tool to the run's report; the tool's processes have ended."""
     answer_ms: Spread
     """From a person's answer to the receipt of the effect that it was about, by the database's clock."""
 
 
 async def measure(
-    settings: Settings, *, kills: int = 10, answers: int = 20, tell: Callable[[str], None] = lambda _: None
+    settings: Settings,
+    *,
+    kills: int = 10,
+    cancels: int = 10,
+    answers: int = 20,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> QueueFigures:
-    """Kill workers in the middle of a tool, then answer runs that wait."""
+    """Kill workers in the middle of a tool, cancel runs there, then answer runs that wait."""
     async with devfix(settings) as commands:
         # Nobody is given up here, however often his workers are killed.
         own = Devfix(commands.folder, {**commands.environment, "DEVFIX_MAX_CRASHES": "1000000"})
-        application = build(_settings(own), label="bench")
+        application = build(settings_of(own), label="bench")
         try:
             bench = _Bench(own, application, tell)
             takeovers = await bench.takeovers(kills)
+            cancelled = await bench.cancels(cancels)
             answered = await bench.answers(answers)
             facts = await machine(application.database)
         finally:
             await application.services.close()
     return QueueFigures(
-        machine=facts, workers=WORKERS, takeover_seconds=Spread.of(takeovers), answer_ms=Spread.of(answered, digits=1)
+        machine=facts,
+        workers=WORKERS,
+        takeover_seconds=Spread.of(takeovers),
+        cancel_seconds=Spread.of(cancelled),
+        answer_ms=Spread.of(answered, digits=1),
     )
-
-
-def _settings(commands: Devfix) -> Settings:
-    names = ("home", "database_url", "database_direct_url", "database_schema")
-    given = {name: commands.environment.get(f"DEVFIX_{name.upper()}") for name in names}
-    return Settings.model_validate({name: value for name, value in given.items() if value})
 
 
 class _Bench:
@@ -83,34 +87,51 @@ class _Bench:
         self._application = application
         self._services = application.services
         self._tell = tell
-        self._workers: list[subprocess.Popen[bytes]] = []
 
     async def takeovers(self, kills: int) -> list[float]:
         """Seconds from each kill to the claim of another worker."""
         seconds: list[float] = []
         pauses = random.Random(1)  # noqa: S311 - so that a kill comes at no particular moment
-        async with self._staff():
+        async with staff(self._commands, WORKERS) as workers:
             run_id = await self._begin("slow", {"calc.py": _CALC, "test_calc.py": _TEST, "test_slow.py": _SLOW})
             for _ in range(kills):
                 held = await self._until(run_id, lambda run: run.holder is not None)
                 await asyncio.sleep(pauses.uniform(0.5, 2.0))
-                (holder,) = [each for each in self._workers if held.holder and each.pid == held.holder.pid]
+                (holder,) = [each for each in workers if held.holder and each.pid == held.holder.pid]
                 holder.kill()
                 killed = time.monotonic()
                 await self._until(run_id, lambda run, former=held.epoch: run.epoch > former)  # type: ignore[misc]
                 seconds.append(time.monotonic() - killed)
                 self._tell(f"taken over after {seconds[-1]:.2f} s")
-                self._workers.remove(holder)
-                _close(holder)
-                self._workers.append(await asyncio.to_thread(self._hire))
-            await self._services.runs.request_cancel(run_id, "bench")
-            await self._until(run_id, lambda run: run.status == "cancelled")
+                workers.remove(holder)
+                holder.wait()
+                workers.append(await asyncio.to_thread(hire, self._commands))
+            await self._cancelled(run_id)
         return seconds
+
+    async def cancels(self, number: int) -> list[float]:
+        """Seconds from each cancel to the report of the run, whose tests were under way and are dead then."""
+        seconds: list[float] = []
+        pauses = random.Random(2)  # noqa: S311 - so that it comes at no particular moment
+        async with staff(self._commands, WORKERS):
+            for place in range(number):
+                run_id = await self._begin(f"cancelled-{place}", {"test_slow.py": _SLOW})
+                await self._until(run_id, lambda run: run.holder is not None)
+                await asyncio.sleep(pauses.uniform(1.0, 3.0))
+                seconds.append(await self._cancelled(run_id))
+                self._tell(f"cancelled after {seconds[-1]:.2f} s")
+        return seconds
+
+    async def _cancelled(self, run_id: str) -> float:
+        began = time.monotonic()
+        await self._services.runs.request_cancel(run_id, "bench")
+        await self._until(run_id, lambda run: run.status == "cancelled" and run.report is not None)
+        return time.monotonic() - began
 
     async def answers(self, number: int) -> list[float]:
         """Milliseconds from each answer to its effect."""
         milliseconds: list[float] = []
-        async with self._staff():
+        async with staff(self._commands, WORKERS):
             files = {"calc.py": _CALC, "test_calc.py": _TEST}
             run_ids = [await self._begin(f"quick-{place}", files) for place in range(number)]
             for run_id in run_ids:
@@ -127,23 +148,6 @@ class _Bench:
                 milliseconds.append((effect.at - answer.decided_at).total_seconds() * 1000)
                 self._tell(f"done {milliseconds[-1]:.0f} ms after the answer")
         return milliseconds
-
-    @asynccontextmanager
-    async def _staff(self) -> AsyncIterator[None]:
-        self._workers = [await asyncio.to_thread(self._hire) for _ in range(WORKERS)]
-        try:
-            yield
-        finally:
-            for each in self._workers:
-                each.kill()
-                _close(each)
-
-    def _hire(self) -> subprocess.Popen[bytes]:
-        worker = self._commands.start("worker")
-        assert worker.stderr is not None  # noqa: S101 - it was asked for
-        if b"goes on with runs" not in (line := worker.stderr.readline()):
-            raise Refused(f"a worker does not start: {line.decode(errors='replace').strip()}")
-        return worker
 
     async def _begin(self, name: str, files: dict[str, str]) -> str:
         folder = self._commands.folder / name
@@ -167,10 +171,3 @@ def _write(folder: Path, files: dict[str, str]) -> None:
     folder.mkdir()
     for name, text in files.items():
         (folder / name).write_text(text)
-
-
-def _close(worker: subprocess.Popen[bytes]) -> None:
-    worker.wait()
-    for stream in (worker.stdout, worker.stderr):
-        if stream is not None:
-            stream.close()

@@ -130,15 +130,35 @@ def crash(
 @app.command()
 def queue(
     kills: Annotated[int, typer.Option(metavar="N", min=1, help="Workers that are killed.")] = 10,
+    cancels: Annotated[int, typer.Option(metavar="N", min=1, help="Runs that are cancelled.")] = 10,
     answers: Annotated[int, typer.Option(metavar="N", min=1, help="Runs that are answered.")] = 20,
     as_json: Json = False,
 ) -> None:
-    """How soon a worker goes on with a run whose worker was killed, and with one that was answered."""
+    """How soon a worker goes on after a kill, ends a run that is cancelled, and does what was answered."""
     from scripts.bench.queue import measure
     from scripts.cli.output import say
     from state.settings import read_settings
 
-    _put(asyncio.run(measure(read_settings(), kills=kills, answers=answers, tell=say)), as_json)
+    _put(asyncio.run(measure(read_settings(), kills=kills, cancels=cancels, answers=answers, tell=say)), as_json)
+
+
+@app.command(short_help="what many runs do to a step")
+def load(
+    active: Annotated[int, typer.Option(metavar="N", min=1, help="Runs at work.")] = 50,
+    waiting: Annotated[int, typer.Option(metavar="N", min=1, help="Runs that wait for a person meanwhile.")] = 1000,
+    workers: Annotated[int, typer.Option(metavar="N", min=1, help="Processes that they share.")] = 2,
+    call_seconds: Annotated[float, typer.Option(metavar="SECONDS", min=0, help="A call of a run at work.")] = 2.0,
+    as_json: Json = False,
+) -> None:
+    """What a step takes alone and among many runs on a few workers; all are answered in the end, and counted."""
+    from scripts.bench.load import measure
+    from scripts.cli.output import say
+    from state.settings import read_settings
+
+    figures = measure(
+        read_settings(), active=active, waiting=waiting, workers=workers, call_seconds=call_seconds, tell=say
+    )
+    _put(asyncio.run(figures), as_json)
 
 
 def _put(figures: BaseModel, as_json: bool) -> None:
