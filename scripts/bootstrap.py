@@ -82,7 +82,12 @@ def build(settings: Settings | None = None, *, label: str, jobs: Mapping[str, Jo
         artifacts=artifacts,
         snapshots=snapshots,
         workspaces=Workspaces(home=settings.home, snapshots=snapshots),
-        execution=Execution(ledger=ledger, runs=runs, stop_seconds=2 * settings.heartbeat_seconds),
+        execution=Execution(
+            ledger=ledger,
+            runs=runs,
+            stop_seconds=2 * settings.heartbeat_seconds,
+            retries=settings.tool_retries,
+        ),
         models=models,
         jobs=equipped(jobs, settings),
         label=label,

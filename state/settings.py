@@ -60,6 +60,8 @@ class Settings(OutwardSettings):
     """Active wall time of a run: time spent waiting for a person does not count."""
     test_timeout_seconds: float = Field(default=300.0, gt=0)
     """One run of the test command."""
+    tool_retries: int = Field(default=3, ge=0, le=8)
+    """How often a tool's call is made again after trouble that may pass, as a refused connection."""
     approval_ttl_seconds: float = Field(default=7 * 24 * 3600.0, gt=0)
     workspace_limit_mb: int = Field(default=1024, gt=0)
     """A workspace that grows beyond this stops the tool that let it grow."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import random
+import socket
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -18,7 +20,7 @@ from langgraph.errors import GraphBubbleUp
 from pydantic import JsonValue
 
 from state.approvals import digest_of
-from state.errors import DevfixError, EffectRefused, Fenced, OutOfService, words_of
+from state.errors import DevfixError, EffectRefused, Fenced, NotReached, OutOfService, Unanswered, words_of
 from state.failures import FailureKind
 from state.holder import is_frozen, is_gone, kill
 from state.ledger import Effect, Intent, Ledger, Receipt
@@ -37,6 +39,10 @@ class Performed(NamedTuple):
 Fate = Literal["dead", "unknown"]
 
 _LOOK_SECONDS = 0.05
+_PAUSE_SECONDS = 0.5
+"""Before the first retry; four times as long before each further one."""
+_PASSING = (NotReached, Unanswered, ConnectionError, socket.gaierror)
+"""Trouble that may have passed a moment later, where the call can be made again without a second thought."""
 _log = logging.getLogger(__name__)
 
 
@@ -61,11 +67,13 @@ def validated(tool: Tool, args: Mapping[str, Any]) -> Mapping[str, Any]:
 class Execution:
     """Performs calls; the only user of the ledger."""
 
-    def __init__(self, *, ledger: Ledger, runs: Runs, stop_seconds: float = 0.0) -> None:
-        """`stop_seconds`: how long an attempt that was overtaken may take to notice it and to stop."""
+    def __init__(self, *, ledger: Ledger, runs: Runs, stop_seconds: float = 0.0, retries: int = 0) -> None:
+        """`stop_seconds`: how long an attempt that was overtaken may take to notice it and to stop. `retries`: how
+        often a call is made again after trouble that may pass; an effect only where it certainly did not happen."""
         self._ledger = ledger
         self._runs = runs
         self._stop_seconds = stop_seconds
+        self._retries = retries
 
     async def perform(
         self, tool: Tool, args: Mapping[str, JsonValue], context: ToolContext, *, epoch: int
@@ -76,7 +84,7 @@ class Execution:
         except ValueError as error:
             return Performed(ToolResult(content=str(error), is_error=True), "invalid_arguments")
         if tool.kind != "effect":
-            return await _attempted(tool, values, context)
+            return await self._attempted(tool, values, context)
         return await self._once(tool, args, values, context, epoch)
 
     async def done_before(self, run_id: str, call_id: str, tool: str, arguments: Mapping[str, Any]) -> str | None:
@@ -179,7 +187,7 @@ class Execution:
         return await self._perform(tool, values, context, epoch)
 
     async def _perform(self, tool: Tool, values: Mapping[str, Any], context: ToolContext, epoch: int) -> Performed:
-        performed = await _attempted(tool, values, context)
+        performed = await self._attempted(tool, values, context)
         result, failure = performed
         if failure is None and not result.is_error:
             return await self._settle(context, {"content": result.content, "facts": result.facts}, epoch)
@@ -187,6 +195,17 @@ class Execution:
             await self._ledger.release(context.run_id, context.call_id, epoch=epoch)
             return Performed(result, "effect_refused")
         return await self._after_trouble(performed, tool, values, context, epoch)
+
+    async def _attempted(self, tool: Tool, values: Mapping[str, Any], context: ToolContext) -> Performed:
+        """Call the tool's function, and again after a growing pause while the trouble is one that may pass."""
+        passing: tuple[type[BaseException], ...] = (NotReached,) if tool.kind == "effect" else _PASSING
+        for tries in range(self._retries):
+            try:
+                return await _called(tool, values, context, let_through=passing)
+            except passing as error:
+                _log.info("%s of run %s: %s; trying again", tool.name, context.run_id[:8], words_of(error))
+            await asyncio.sleep(_PAUSE_SECONDS * 4**tries * random.uniform(0.8, 1.2))  # noqa: S311 - no secret
+        return await _called(tool, values, context)
 
     async def _after_trouble(
         self, performed: Performed, tool: Tool, values: Mapping[str, Any], context: ToolContext, epoch: int
@@ -237,13 +256,17 @@ async def _asked(tool: Tool, values: Mapping[str, Any], context: ToolContext) ->
         return _Answer(known=False)
 
 
-async def _attempted(tool: Tool, values: Mapping[str, Any], context: ToolContext) -> Performed:
-    """Call the tool's function. What it raises becomes a result, but for LangGraph's own control flow, the fence, and
-    that something which DevFix itself needs is away."""
+async def _called(
+    tool: Tool, values: Mapping[str, Any], context: ToolContext, *, let_through: tuple[type[BaseException], ...] = ()
+) -> Performed:
+    """Call the tool's function. What it raises becomes a result, but for LangGraph's own control flow, the fence, that
+    something which DevFix itself needs is away, and what the caller wants to see itself."""
     try:
         async with asyncio.timeout(tool.timeout):
             returned: object = await tool.call(**values, context=context)
     except (GraphBubbleUp, Fenced, OutOfService):
+        raise
+    except let_through:
         raise
     except TimeoutError:
         text = f"{tool.name} did not finish within {tool.timeout:g} s and was stopped"

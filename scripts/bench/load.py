@@ -111,7 +111,7 @@ class LoadFigures(BaseModel):
     ratio: float
     """The 95th percentiles, all by alone."""
     most_connections: int
-    """Of the workers to the database at once."""
+    """To the database at once; one of the bench may be among them."""
     effects: int
     doubled: int
     lost: int
@@ -129,7 +129,7 @@ async def measure(
     """Let `waiting` runs come to their approval, `active` ones work beside them, then answer all."""
     async with devfix(settings) as commands:
         own = Devfix(commands.folder, {**commands.environment, "DEVFIX_JOB": NAMED})
-        application = build(settings_of(own).model_copy(update={"job": NAMED, "database_pool_size": 1}), label="bench")
+        application = build(settings_of(own).model_copy(update={"job": NAMED, "database_pool_size": 2}), label="bench")
         try:
             async with staff(own, workers, "--concurrency", str(-(-active // workers))):
                 return await _Bench(own.folder, application, workers, call_seconds, tell).run(active, waiting)

@@ -77,5 +77,6 @@ def calls(*named: tuple[str, dict[str, Any]], content: str = "") -> dict[str, An
 
 
 def application_on(database_url: str, folder: Path, **settings: Any) -> Application:
-    made = Settings(database_url=database_url, home=folder / "home", heartbeat_seconds=0.5, lease_seconds=3, **settings)
+    quick = {"heartbeat_seconds": 0.5, "lease_seconds": 3, "tool_retries": 0}
+    made = Settings(database_url=database_url, home=folder / "home", **{**quick, **settings})
     return build(made, label="test", jobs={**SHIPPED, NOTES.name: NOTES})

@@ -53,6 +53,7 @@ class Cli:
             "DEVFIX_DATABASE_URL": database_url,
             "DEVFIX_HEARTBEAT_SECONDS": "0.5",
             "DEVFIX_LEASE_SECONDS": "5",
+            "DEVFIX_TOOL_RETRIES": "0",
             "PYTHONPATH": str(Path(__file__).parents[2]),
         }
 

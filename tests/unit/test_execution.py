@@ -12,7 +12,7 @@ from langgraph.errors import GraphInterrupt
 
 from state.approvals import digest_of
 from state.artifacts import MemoryArtifacts
-from state.errors import DevfixError, EffectRefused, Fenced
+from state.errors import DevfixError, EffectRefused, Fenced, NotReached
 from state.holder import this_process
 from state.ledger import Intent, MemoryLedger
 from state.runs import MemoryRuns
@@ -98,6 +98,63 @@ async def desk() -> Desk:
 @pytest.fixture
 def sink() -> Sink:
     return Sink()
+
+
+@pytest.fixture
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retries come at once."""
+    monkeypatch.setattr("tools.execution._PAUSE_SECONDS", 0.0)
+
+
+@pytest.mark.usefixtures("hurried")
+@pytest.mark.parametrize(("failures", "posted"), [(0, 1), (3, 1), (4, 0)])
+async def test_an_effect_that_certainly_did_not_happen_is_tried_again(desk: Desk, failures: int, posted: int) -> None:
+    """Three times, under the same approval; then it is refused, and nothing is left in the ledger."""
+    tries: list[str] = []
+
+    async def post(to: str, *, context: ToolContext) -> str:
+        """Post a letter."""
+        tries.append(context.key)
+        if len(tries) <= failures:
+            raise NotReached("the post office is shut; nothing was posted")
+        return "posted"
+
+    desk.execution = Execution(ledger=desk.ledger, runs=desk.runs, retries=3)
+    performed = await desk.do(tool(kind="effect", uncheckable=True)(post))
+    assert len(tries) == min(failures, 3) + 1
+    assert len(set(tries)) == 1
+    assert performed.failure == (None if posted else "effect_refused")
+    assert await desk.state() == ["settled"] * posted
+
+
+@pytest.mark.usefixtures("hurried")
+async def test_an_effect_that_may_have_happened_is_not_tried_again(desk: Desk, sink: Sink) -> None:
+    """A connection that breaks says nothing of what came of it: the other side is asked."""
+    desk.execution = Execution(ledger=desk.ledger, runs=desk.runs, retries=3)
+    sink.trouble = ConnectionResetError("it broke")
+    performed = await desk.do(sink.tool())
+    assert (len(sink.letters), performed.failure) == (1, None)
+    sink.trouble = EffectRefused("the box is full")
+    assert (await desk.do(sink.tool(), "d", to="bob")).failure == "effect_refused"
+
+
+@pytest.mark.usefixtures("hurried")
+@pytest.mark.parametrize(
+    ("trouble", "tried"),
+    [(ConnectionRefusedError("shut"), 4), (FileNotFoundError("no such file"), 1), (ValueError("a bug"), 1)],
+)
+async def test_a_read_is_tried_again_after_trouble_that_may_pass(desk: Desk, trouble: Exception, tried: int) -> None:
+    """What will be there again at the second try is told at once."""
+    tries: list[int] = []
+
+    async def look(to: str, *, context: ToolContext) -> str:
+        """Look."""
+        tries.append(1)
+        raise trouble
+
+    desk.execution = Execution(ledger=desk.ledger, runs=desk.runs, retries=3)
+    assert (await desk.do(tool(kind="read")(look))).result.is_error
+    assert len(tries) == tried
 
 
 async def test_an_effect_is_performed_once_and_its_receipt_given_again(desk: Desk, sink: Sink) -> None:
