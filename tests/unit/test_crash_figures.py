@@ -84,16 +84,16 @@ def outcome(**changes: Any) -> Outcome:
 def test_a_run_is_whole_only_when_nothing_is_wrong(wrong: dict[str, object]) -> None:
     """Each single fault counts, and raises the bound."""
     struck = [Fault("kill", FIRST), Fault("freeze", 1.0)]
-    found = trial_figures("t", [outcome(), outcome(**wrong)], points=[FIRST, SECOND], struck=struck, takeovers=[1.0])
+    found = trial_figures("t", [outcome(), outcome(**wrong)], points=[FIRST, SECOND], struck=struck)
     assert (found.runs, found.kills, found.freezes, found.points, found.points_struck) == (2, 1, 1, 2, 1)
     assert not found.whole
     assert len(found.not_whole) == 1
-    assert found.bound_95 > trial_figures("t", [outcome()], points=[], struck=struck, takeovers=[]).bound_95
+    assert found.bound_95 > trial_figures("t", [outcome()], points=[], struck=struck).bound_95
 
 
 def test_a_process_that_is_left_is_told() -> None:
     """Of runs that are whole."""
-    assert not trial_figures("t", [outcome()], points=[], struck=[], takeovers=[], processes_left=1).whole
+    assert not trial_figures("t", [outcome()], points=[], struck=[], processes_left=["git push"]).whole
 
 
 def steps(*rows: tuple[int, str, str | None, int]) -> list[Step]:

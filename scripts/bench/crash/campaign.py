@@ -51,6 +51,8 @@ LEASE_SECONDS = 3.0
 HEARTBEAT_SECONDS = 0.5
 FROZEN_SECONDS = (WHOLE_LEASES + 4) * LEASE_SECONDS
 """A frozen process is overtaken by then, also one that was frozen while it sent a transaction."""
+WOKEN_SECONDS = 1.0
+"""What a process that was frozen still does when it wakes up, it does within this; only then its run is judged."""
 _MOST_WORKERS = 3
 
 Result = TypeVar("Result")
@@ -72,10 +74,10 @@ class Campaign:
         self._strikes: set[asyncio.Task[Any]] = set()
         self._frozen: set[asyncio.Event] = set()
         self._struck_now: list[Fault] = []
+        self._taken_over: list[float] = []
         self._run_id: str | None = None
         self._trouble: list[str] = []
         self.struck: list[Fault] = []
-        self.takeovers: list[float] = []
         self.points: set[Point] = set()
         self.seconds = 0.0
         """How long an undisturbed run takes."""
@@ -139,7 +141,7 @@ class Campaign:
         await self._ready()
         self._seen.clear()
         self._pending = [fault for fault in faults if isinstance(fault.at, Point)]
-        self._struck_now, self._trouble = [], []
+        self._struck_now, self._taken_over, self._trouble = [], [], []
         given = completed_input(await asyncio.to_thread(self._trial.next))
         await check_input(self._application, given)
         began = time.monotonic()
@@ -189,6 +191,8 @@ class Campaign:
             thawing.set()
         if self._strikes:
             await asyncio.wait(self._strikes)
+        if any(fault.kind == "freeze" for fault in self._struck_now):
+            await asyncio.sleep(WOKEN_SECONDS)
         self._run_id = None
 
     # -- blows ----------------------------------------------------------------------------------------------------
@@ -272,7 +276,7 @@ class Campaign:
             run = await patiently(lambda: self._application.services.runs.get(str(self._run_id)))
             if run.holder is None or (held and run.holder.pid != dead):
                 if held and run.holder is not None:
-                    self.takeovers.append(time.monotonic() - since)
+                    self._taken_over.append(round(time.monotonic() - since, 3))
                 return
             if run.holder.pid != dead:
                 return
@@ -316,6 +320,7 @@ class Campaign:
         effects = dict(await asyncio.to_thread(self._trial.counted, run.run_id, ledger))
         expected = self._expected or effects
         ends_well = run.status == "completed"
+        reported = bool((run.report or {}).get("summary"))
         told = run.reason == "escalation" and any(each.state in {"unknown", "absent"} for each in ledger)
         more = sum(max(count - expected.get(name, 0), 0) for name, count in effects.items())
         less = sum(max(count - effects.get(name, 0), 0) for name, count in expected.items()) if ends_well else 0
@@ -323,6 +328,8 @@ class Campaign:
         trouble = [*self._trouble, *broken]
         if not (ends_well or told):
             trouble.append(f"it stands {run.standing}: {(run.report or {}).get('summary')}")
+        if not reported:
+            trouble.append(f"it stands {run.standing} without a report")
         return Outcome(
             run_id=run.run_id,
             struck=[str(each) for each in self._struck_now],
@@ -331,8 +338,9 @@ class Campaign:
             effects=effects,
             duplicates=more,
             lost=less + len(broken),
-            true_status=ends_well or told,
+            true_status=(ends_well or told) and reported,
             told=told,
+            taken_over_after=self._taken_over,
             trouble=trouble,
         )
 
@@ -425,6 +433,5 @@ async def _all_runs(
         outcomes,
         points=under_way.points,
         struck=under_way.struck,
-        takeovers=under_way.takeovers,
-        processes_left=len(left),
+        processes_left=left,
     )

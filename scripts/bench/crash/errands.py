@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -38,6 +39,8 @@ from state.agent_state import AgentState, RunInput
 from state.ledger import Effect
 from tools.registry import Toolbox
 
+TOLD_SECONDS = 45.0
+"""Longer than a letter waits that could not be sent a few times."""
 NAMED = "scripts.bench.crash.errands:ERRANDS"
 
 
@@ -111,7 +114,9 @@ class ErrandTrial:
 
     def counted(self, run_id: str, ledger: Sequence[Effect]) -> Mapping[str, int]:
         name = f"errand-{self._number}"
+        self._wait_to_be_told(run_id)
         counts = {
+            "told of its end": self._hooks.told[run_id],
             "branch pushed": self._git.pushed[f"refs/heads/{name}"],
             "webhook called": self._hooks.events.count(name),
             "notices doubled": sum(count - 1 for count in Counter(self._hooks.keys).values()),
@@ -121,6 +126,12 @@ class ErrandTrial:
         if self._issues is not None:
             counts["ticket created"] = sum(title.split(" ")[0] == name for title in self._issues.titles)
         return counts
+
+    def _wait_to_be_told(self, run_id: str) -> None:
+        """Who sends what DevFix itself tells has time for it; in the end it is told, or it never will be."""
+        until = time.monotonic() + TOLD_SECONDS
+        while not self._hooks.told[run_id] and time.monotonic() < until:
+            time.sleep(0.1)
 
 
 @asynccontextmanager

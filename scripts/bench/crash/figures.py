@@ -53,9 +53,12 @@ class Outcome(BaseModel):
     lost: int = 0
     """Effects that are missing outside, and steps that are missing or stand beside each other in the tables."""
     true_status: bool = True
-    """It has ended as an undisturbed run does, or a person is asked about an effect that did not go well."""
+    """It has ended as an undisturbed run does, or a person is asked about an effect that did not go well; either way
+    with a report."""
     told: bool = False
     """A person is asked."""
+    taken_over_after: list[float] = []
+    """Seconds from the death of a holder until another process held the run."""
     trouble: list[str] = []
     """Sentences about what is not as it should be."""
 
@@ -65,7 +68,9 @@ class Outcome(BaseModel):
 
     def __str__(self) -> str:
         how = "whole" if self.whole else f"NOT WHOLE ({'; '.join(self.trouble) or self.effects})"
-        return f"{self.run_id[:8]}: {self.standing}, {how}; {', '.join(self.struck) or 'undisturbed'}"
+        blows = ", ".join(self.struck) or "undisturbed"
+        after = "".join(f"; taken over after {seconds:.1f} s" for seconds in self.taken_over_after)
+        return f"{self.run_id[:8]}: {self.standing}, {how}; {blows}{after}"
 
 
 class TrialFigures(BaseModel):
@@ -87,8 +92,8 @@ class TrialFigures(BaseModel):
     lost: int
     without_true_status: int
     told: int
-    processes_left: int
-    """Of those that were killed."""
+    processes_left: list[str]
+    """Of those that were killed, by their commands."""
     bound_95: float
     """With 95 % confidence, at most this share of blows does harm (Clopper-Pearson)."""
     takeover_seconds: Spread | None
@@ -139,10 +144,10 @@ def trial_figures(
     *,
     points: Collection[Point],
     struck: Sequence[Fault],
-    takeovers: Sequence[float],
-    processes_left: int = 0,
+    processes_left: Sequence[str] = (),
 ) -> TrialFigures:
     kinds = [each.kind for each in struck]
+    takeovers = [seconds for each in outcomes for seconds in each.taken_over_after]
     return TrialFigures(
         trial=name,
         runs=len(outcomes),
@@ -157,7 +162,7 @@ def trial_figures(
         lost=sum(each.lost for each in outcomes),
         without_true_status=sum(not each.true_status for each in outcomes),
         told=sum(each.told for each in outcomes),
-        processes_left=processes_left,
+        processes_left=list(processes_left),
         bound_95=upper_bound(sum(not each.whole for each in outcomes), len(kinds)),
         takeover_seconds=Spread.of(takeovers) if takeovers else None,
         not_whole=[each for each in outcomes if not each.whole],

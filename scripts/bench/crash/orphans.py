@@ -27,18 +27,24 @@ def children() -> set[int]:
     return set(_children(os.getpid()))
 
 
-def left_processes(known: set[int] | frozenset[int] = frozenset()) -> list[int]:
-    """Other children of this process that live two seconds after all that it started has ended."""
+def left_processes(known: set[int] | frozenset[int] = frozenset()) -> list[str]:
+    """Other children of this process that live two seconds after all that it started has ended, by their commands."""
     deadline = time.monotonic() + LEFT_AFTER_SECONDS
     while (found := [pid for pid in children() - known if not _reaped(pid)]) and time.monotonic() < deadline:
         time.sleep(0.1)
-    return found
+    return [_command(pid) for pid in found]
 
 
 def _reaped(pid: int) -> bool:
     with suppress(ChildProcessError):
         return os.waitpid(pid, os.WNOHANG)[0] == pid
     return False
+
+
+def _command(pid: int) -> str:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()[:200]
+    return str(pid)
 
 
 def _children(parent: int) -> Iterator[int]:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from scripts.bench.crash.wire import Moment, Watch
+from state.status import TERMINAL
 
 TRACKER_USER = "admin"
 TRACKER_PASSWORD = "right-word"  # noqa: S105 - of a tracker that lives as long as the campaign
@@ -33,6 +34,8 @@ class Receiver:
         self.port = 0
         self.keys: list[str] = []
         self.events: list[str] = []
+        self.told: Counter[str] = Counter()
+        """How often DevFix itself has told of each run that it has ended or asks for help."""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError, EOFError):
@@ -46,7 +49,10 @@ class Receiver:
             else:
                 key = re.search(r"(?im)^idempotency-key: *(\S+)", head)
                 self.keys.append(key[1] if key else "")
-                self.events.append(str(json.loads(body)["event"]))
+                called = json.loads(body)
+                self.events.append(str(called["event"]))
+                if called["data"].get("status") in TERMINAL or called["data"].get("reason") == "escalation":
+                    self.told[str(called["data"]["run_id"])] += 1
             writer.write(f"HTTP/1.1 {status} Told\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{{}}".encode())
             await writer.drain()
         writer.close()
