@@ -21,7 +21,7 @@ import pytest
 
 from state.errors import SandboxUnavailable
 from tools.sandbox import Completed, Limits, ProcessEnded, Sandbox, choose_sandbox, probe
-from tools.sandbox.bubblewrap import Bubblewrap
+from tools.sandbox.bubblewrap import Bubblewrap, end_forsaken
 from tools.sandbox.local import Local
 from tools.sandbox.processes import holders
 from tools.sandbox.selftest import self_test
@@ -302,6 +302,32 @@ async def test_the_tree_dies_with_devfix(sandbox: Sandbox, workspace: Workspace)
     os.utime(left, (0, 0))
     await shell(sandbox, workspace, "true")
     assert os.listdir(workspace.root.parent) == ["workspace"]
+
+
+async def test_a_sandbox_without_its_launcher_is_ended(walled: Sandbox, tmp_path: Path) -> None:
+    """Killed before it has asked the kernel to end its tree with it; a sandbox whose launcher lives is left alone."""
+    assert isinstance(walled, Bubblewrap)
+    program = tmp_path / "bwrap"
+    program.symlink_to(walled.program)
+
+    async def launched() -> tuple[asyncio.subprocess.Process, str]:
+        mark = f"TEST_MARK={secrets.token_hex(8)}"
+        command = [program, "--unshare-pid", "--unshare-user", "--ro-bind", "/", "/", "--dev", "/dev"]
+        process = await asyncio.create_subprocess_exec(*command, "--", "env", mark, "sleep", "600")
+        await _until(lambda: len(holders(mark)) == 1)
+        return process, mark
+
+    (living, its_mark), (dying, mark) = await launched(), await launched()
+    dying.kill()
+    await dying.wait()
+    assert len(holders(mark)) == 1
+    end_forsaken(program)
+    await _until(lambda: not holders(mark))
+    assert len(holders(its_mark)) == 1
+    living.kill()
+    await living.wait()
+    end_forsaken(program)
+    await _until(lambda: not holders(its_mark))
 
 
 async def test_limits_of_disk(sandbox: Sandbox, workspace: Workspace) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from tools.sandbox.child import Child, Order, Streams, launched
 from tools.sandbox.engine import Engine
 from tools.sandbox.model import Limits
 from tools.sandbox.pipes import End, memory_file
-from tools.sandbox.processes import descendants, gone
+from tools.sandbox.processes import descendants, forsaken, gone
 from tools.sandbox.view import MOUNTED_FOLDERS, View, copy, itself, overlay
 from tools.sandbox.waiting import finish, in_thread
 
@@ -31,6 +32,8 @@ HOME = "/tmp/home"  # noqa: S108 - inside the sandbox, where /tmp is private
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _MB = 1024 * 1024
 _TMP_MB = 512
+_SWEEP_SECONDS = 10.0
+"""How often a process that launches sandboxes looks for some that others have left behind."""
 _SYSTEM = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 _STORES = ("/nix/store", "/gnu/store")
 _ETC = (
@@ -84,6 +87,7 @@ class Bubblewrap(Engine):
             ", network allowed" if allow_network else ", no network"
         )
         self._overlay_works: dict[int, bool] = {}
+        self._swept = -_SWEEP_SECONDS
 
     def path(self, workspace: Workspace, relative: str = "") -> str:
         return os.fspath(workspace.repository / relative)
@@ -151,6 +155,9 @@ class Bubblewrap(Engine):
             profile.close()
 
     def _prepared(self, order: Order, view: View) -> tuple[_Profile, int]:
+        if time.monotonic() - self._swept > _SWEEP_SECONDS:
+            self._swept = time.monotonic()
+            end_forsaken(self.program)
         profile = self._profile(order, view)
         return profile, profile.as_descriptor()
 
@@ -175,6 +182,14 @@ class Bubblewrap(Engine):
         for name, value in {**variables, **order.env}.items():
             profile.add("--setenv", name, value)
         return profile
+
+
+def end_forsaken(program: Path) -> None:
+    """End sandboxes whose bwrap died with its DevFix so early that the kernel had not yet been asked to end them too:
+    they wait for ever for their limits, or go on without any."""
+    for pid in forsaken(os.fspath(program)):
+        with suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def _mounts(order: Order, view: View, home: Path) -> Iterator[tuple[Path, tuple[str | Path, ...]]]:

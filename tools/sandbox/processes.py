@@ -46,6 +46,36 @@ def holders(mark: str) -> list[int]:
     return found
 
 
+def forsaken(launcher: str) -> list[int]:
+    """First processes of process namespaces that were launched by this program, and whose launcher is gone."""
+    own = len(_numbers("self"))
+    return [
+        int(name)
+        for name in filter(str.isdigit, os.listdir("/proc"))
+        if _program(name) == launcher
+        and len(numbers := _numbers(name)) > own
+        and numbers[-1] == 1
+        and _program(_status(name).get("PPid", "")) != launcher
+    ]
+
+
+def _program(pid: str) -> str:
+    with suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
+        return os.fsdecode(file.read().partition(b"\0")[0])
+    return ""
+
+
+def _numbers(pid: str) -> list[int]:
+    """The process's numbers in the namespaces from ours inwards."""
+    return [int(each) for each in _status(pid).get("NSpid", "").split()]
+
+
+def _status(pid: str) -> dict[str, str]:
+    with suppress(OSError), open(f"/proc/{pid}/status") as file:
+        return {name: value.strip() for name, _, value in (line.partition(":") for line in file)}
+    return {}
+
+
 def exterminate(mark: str, *, seconds: float = 5.0) -> None:
     """Kill the processes whose environment holds `mark`. All are frozen first, so that none forks away."""
     deadline = time.monotonic() + seconds

@@ -62,7 +62,8 @@ OpenTrial = Callable[[Between], AbstractAsyncContextManager[Trial]]
 class Campaign:
     """One trial on one database: runs, one after another."""
 
-    def __init__(self, folder: Path, url: str, *, home: Path) -> None:
+    def __init__(self, folder: Path, url: str, *, home: Path, end_seconds: float = END_SECONDS) -> None:
+        self._end_seconds = end_seconds
         self._folder = folder
         self._url = url
         self._home = home
@@ -162,15 +163,15 @@ class Campaign:
 
     async def _accompany(self, run_id: str) -> Run:
         """Answer what the run asks, until it has ended, asks for help, or hangs."""
-        deadline, blows = time.monotonic() + END_SECONDS, 0
+        deadline, blows = time.monotonic() + self._end_seconds, 0
         while True:
             if len(self._struck_now) > blows:
-                deadline, blows = time.monotonic() + END_SECONDS, len(self._struck_now)
+                deadline, blows = time.monotonic() + self._end_seconds, len(self._struck_now)
             run = await patiently(lambda: self._application.services.runs.get(run_id))
             if run.status in TERMINAL or run.reason in {"escalation", "upgrade"}:
                 return run
             if time.monotonic() > deadline:
-                self._trouble.append(f"it has not gone on for {END_SECONDS:.0f} s, and stands {run.standing}")
+                self._trouble.append(f"it has not gone on for {self._end_seconds:.0f} s, and stands {run.standing}")
                 return run
             if run.reason == "approval":
                 await self._approve(run_id)
@@ -385,10 +386,12 @@ async def own_server() -> AsyncIterator[Server]:
 
 
 @asynccontextmanager
-async def campaign(server: Server, open_trial: OpenTrial) -> AsyncIterator[Campaign]:
+async def campaign(
+    server: Server, open_trial: OpenTrial, *, end_seconds: float = END_SECONDS
+) -> AsyncIterator[Campaign]:
     """A campaign that knows what an undisturbed run does."""
     folder = Path(tempfile.mkdtemp(dir=server.folder))
-    made = Campaign(folder, server.url, home=server.home)
+    made = Campaign(folder, server.url, home=server.home, end_seconds=end_seconds)
     async with made.on(open_trial):
         await made.undisturbed()
         yield made
