@@ -59,6 +59,14 @@ Result = TypeVar("Result")
 OpenTrial = Callable[[Between], AbstractAsyncContextManager[Trial]]
 
 
+class _Death(NamedTuple):
+    """A worker was killed."""
+
+    at: float
+    others_ready: bool
+    """There was another one to take over."""
+
+
 class Campaign:
     """One trial on one database: runs, one after another."""
 
@@ -75,6 +83,7 @@ class Campaign:
         self._strikes: set[asyncio.Task[Any]] = set()
         self._frozen: set[asyncio.Event] = set()
         self._struck_now: list[Fault] = []
+        self._deaths: list[_Death] = []
         self._taken_over: list[float] = []
         self._run_id: str | None = None
         self._trouble: list[str] = []
@@ -142,7 +151,7 @@ class Campaign:
         await self._ready()
         self._seen.clear()
         self._pending = [fault for fault in faults if isinstance(fault.at, Point)]
-        self._struck_now, self._taken_over, self._trouble = [], [], []
+        self._struck_now, self._deaths, self._taken_over, self._trouble = [], [], [], []
         given = completed_input(await asyncio.to_thread(self._trial.next))
         await check_input(self._application, given)
         began = time.monotonic()
@@ -236,8 +245,8 @@ class Campaign:
         match fault.kind:
             case "kill":
                 worker.kill()
-                if any(each.ready for each in self._workers):  # else it is the start of a process that is measured
-                    self._aside(self._time_takeover(worker.pid, time.monotonic()))
+                self._deaths.append(_Death(time.time(), any(each.ready for each in self._workers)))
+                self._aside(self._time_takeover(worker.pid))
                 await self._staff()
             case "cut":
                 if not isinstance(fault.at, Point):
@@ -270,14 +279,20 @@ class Campaign:
         self._frozen.discard(thawing)
         worker.thaw()
 
-    async def _time_takeover(self, dead: int, since: float) -> None:
-        """From the death of a run's holder until another holds it. A run that nobody held then waits for nobody."""
-        held = False
-        while time.monotonic() < since + END_SECONDS:
+    async def _time_takeover(self, dead: int) -> None:
+        """From the death of a run's holder until another holds it, or from the last death of one who was about to.
+
+        A run that nobody held then waits for nobody; and where nobody was ready, it is the start of a process that
+        would be measured.
+        """
+        held, until = False, time.monotonic() + END_SECONDS
+        while time.monotonic() < until:
             run = await patiently(lambda: self._application.services.runs.get(str(self._run_id)))
             if run.holder is None or (held and run.holder.pid != dead):
-                if held and run.holder is not None:
-                    self._taken_over.append(round(time.monotonic() - since, 3))
+                at = run.updated_at.timestamp()
+                before = [each for each in self._deaths if each.at < at]
+                if held and run.holder is not None and before and before[-1].others_ready:
+                    self._taken_over.append(round(at - before[-1].at, 3))
                 return
             if run.holder.pid != dead:
                 return
