@@ -1,0 +1,124 @@
+"""`make safeguards`: take each safeguard out of a copy of the sources, and see that a trial turns red.
+
+First each trial runs on a copy that is whole, where it must see nothing. Exit code 1 where a trial is not as it should
+be, or sees nothing without its safeguard: then either the safeguard is superfluous, or the trial is blind.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.safeguards import trials
+from tests.safeguards.table import SAFEGUARDS, Edit, Safeguard
+
+ROOT = Path(__file__).parents[2]
+LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info")
+TRIAL_SECONDS = 400.0
+
+
+class Seen(NamedTuple):
+    """What a trial saw."""
+
+    wrong: Sequence[str]
+    broken: str = ""
+    """Why it says nothing."""
+
+
+@contextmanager
+def copy_without(edits: Sequence[Edit]) -> Iterator[Path]:
+    """A copy of the sources, with these edits."""
+    with tempfile.TemporaryDirectory(prefix="devfix-safeguards-", ignore_cleanup_errors=True) as name:
+        copy = Path(name) / "sources"
+        shutil.copytree(ROOT, copy, ignore=LEFT_OUT)
+        for edit in edits:
+            path = copy / edit.file
+            path.write_text(edited(path.read_text(), edit))
+        yield copy
+
+
+def edited(text: str, edit: Edit) -> str:
+    """Raises ValueError where the old text does not stand there exactly once."""
+    if text.count(edit.old) != 1:
+        raise ValueError(f"{edit.file} holds {text.count(edit.old)} times: {edit.old}")
+    return text.replace(edit.old, edit.new)
+
+
+def trial(name: str, edits: Sequence[Edit] = ()) -> Seen:
+    """What the trial sees on sources with these edits."""
+    with copy_without(edits) as copy:
+        command = [sys.executable, "-W", "ignore", "-m", trials.__name__, name]
+        environment = {**os.environ, "PYTHONPATH": str(copy)}
+        try:
+            done = subprocess.run(
+                command, cwd=copy, env=environment, capture_output=True, text=True, timeout=TRIAL_SECONDS, check=False
+            )
+        except subprocess.TimeoutExpired:
+            return Seen([], f"it did not end within {TRIAL_SECONDS:.0f} s")
+    if done.returncode != 0:
+        return Seen([], (done.stderr.strip().splitlines() or ["it ended without a word"])[-1])
+    found = json.loads(done.stdout.splitlines()[-1])
+    missed = f"these blows did not fall: {', '.join(found['missed'])}" if found["missed"] and not edits else ""
+    return Seen(found["wrong"], missed)
+
+
+def on_whole_sources(name: str) -> str:
+    """What is not as it should be with a trial; nothing, as a rule."""
+    seen = trial(name)
+    return seen.broken or "; ".join(seen.wrong)
+
+
+def without(safeguard: Safeguard) -> tuple[str, bool]:
+    """What its trial saw without it, and whether that is red, as it should be."""
+    if safeguard.two_locks:
+        for edit in safeguard.removal:
+            seen = trial(safeguard.trial, [edit])
+            if seen.broken or seen.wrong:
+                return f"with one lock left: {seen.broken or '; '.join(seen.wrong)}", False
+    seen = trial(safeguard.trial, safeguard.removal)
+    if seen.broken or not seen.wrong:
+        return seen.broken or "GREEN", False
+    told = "; ".join(seen.wrong)
+    return (f"{told} (with either of two locks left: nothing)" if safeguard.two_locks else told), True
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="make safeguards", description=__doc__)
+    parser.add_argument("names", nargs="*", help="only those safeguards whose name holds one of these")
+    names = parser.parse_args().names
+    chosen = [each for each in SAFEGUARDS if not names or any(name in each.name for name in names)]
+    began, failed, rows = time.monotonic(), 0, []
+    for name in dict.fromkeys(each.trial for each in chosen):
+        trouble = on_whole_sources(name)
+        failed += bool(trouble)
+        _say(f"{name}: on whole sources {trouble or 'it sees nothing'}")
+    for each in chosen:
+        told, red = without(each)
+        failed += not red
+        _say(f"without {each.name}: {told}")
+        rows.append(f"| {each.name} | {each.prevents} | {_cell(told)} |")
+    print("| safeguard | what it prevents | what the trial saw without it |", "|---|---|---|", *rows, sep="\n")
+    _say(f"{len(chosen)} safeguards, {(time.monotonic() - began) / 60:.0f} minutes; {failed} not as they should be")
+    return 1 if failed else 0
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "/").replace("\n", " ")[:300]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
