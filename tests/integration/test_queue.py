@@ -130,7 +130,7 @@ async def test_a_run_whose_holder_is_gone_is_found_and_its_job_freed(
 async def test_a_takeover_that_has_just_begun_is_not_disturbed(
     runs: PostgresRuns, database: Database, queue: Queue, lose: Callable[[], Awaitable[None]]
 ) -> None:
-    """A worker has taken the job and not yet claimed the run; were it to die, it would be found after a lease."""
+    """A worker has taken the job and not yet claimed the run; were it to die, it would be found after two seconds."""
     await runs.register("a")
     await runs.claim("a", HOLDER)
     await lose()
@@ -139,7 +139,11 @@ async def test_a_takeover_that_has_just_begun_is_not_disturbed(
     patient = Queue(database=database, lease_seconds=60)
     assert await patient.look() == []
     assert await jobs(queue) == [("a", "doing")]
-    assert await abandoned(queue) == ["a"]
+    async with database.transaction() as connection:
+        await connection.execute("UPDATE procrastinate_events SET at = at - interval '3 seconds'")
+        await connection.execute("UPDATE attempts SET began_at = began_at - interval '5 seconds'")
+    assert [each.run_id for each in await patient.look()] == ["a"]
+    assert await jobs(queue) == []
 
 
 async def test_crashes_in_a_row_end_with_a_step_or_an_outcome(
