@@ -285,7 +285,7 @@ class Campaign:
         A run that nobody held then waits for nobody; and where nobody was ready, it is the start of a process that
         would be measured.
         """
-        held, until = False, time.monotonic() + END_SECONDS
+        held, until = False, time.monotonic() + self._end_seconds
         while time.monotonic() < until:
             run = await patiently(lambda: self._application.services.runs.get(str(self._run_id)))
             if run.holder is None or (held and run.holder.pid != dead):
@@ -294,7 +294,7 @@ class Campaign:
                 if held and run.holder is not None and before and before[-1].others_ready:
                     self._taken_over.append(round(at - before[-1].at, 3))
                 return
-            if run.holder.pid != dead:
+            if run.holder.pid != dead or run.status in TERMINAL:
                 return
             held = True
             await asyncio.sleep(0.02)
