@@ -7,12 +7,13 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 ARGS   ?=
 
-.PHONY: help setup demo test check serve bench clean
+.PHONY: help setup demo test safeguards check serve bench clean
 
 help:
 	@echo "make setup   prepare $(VENV), with $(BIN)/devfix in it"
 	@echo "make demo    watch a defect being found and fixed"
 	@echo "make test    run all tests"
+	@echo "make safeguards  the proof that the crash campaign can fail (half an hour)"
 	@echo "make check   ruff, mypy and the floors"
 	@echo "make serve   the LangGraph dev server with the agent"
 	@echo "make bench   the figures"
@@ -31,6 +32,9 @@ demo: $(READY)
 
 test: $(READY)
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal $(ARGS)
+
+safeguards: $(READY)
+	$(BIN)/python -m tests.safeguards $(ARGS)
 
 check: $(READY)
 	$(BIN)/ruff check .

@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from subprocess import PIPE
 from typing import NamedTuple
 
 from tests.safeguards import trials
@@ -59,15 +60,18 @@ def trial(name: str, edits: Sequence[Edit] = ()) -> Seen:
     with copy_without(edits) as copy:
         command = [sys.executable, "-W", "ignore", "-m", trials.__name__, name]
         environment = {**os.environ, "PYTHONPATH": str(copy)}
-        try:
-            done = subprocess.run(
-                command, cwd=copy, env=environment, capture_output=True, text=True, timeout=TRIAL_SECONDS, check=False
-            )
-        except subprocess.TimeoutExpired:
-            return Seen([], f"it did not end within {TRIAL_SECONDS:.0f} s")
-    if done.returncode != 0:
-        return Seen([], (done.stderr.strip().splitlines() or ["it ended without a word"])[-1])
-    found = json.loads(done.stdout.splitlines()[-1])
+        with subprocess.Popen(command, cwd=copy, env=environment, stdout=PIPE, stderr=PIPE, text=True) as process:
+            try:
+                out, trouble = process.communicate(timeout=TRIAL_SECONDS)
+            except BaseException as error:
+                process.terminate()  # it stops its servers first
+                process.communicate()
+                if not isinstance(error, subprocess.TimeoutExpired):
+                    raise
+                return Seen([], f"it did not end within {TRIAL_SECONDS:.0f} s")
+    if process.returncode != 0:
+        return Seen([], (trouble.strip().splitlines() or ["it ended without a word"])[-1])
+    found = json.loads(out.splitlines()[-1])
     missed = f"these blows did not fall: {', '.join(found['missed'])}" if found["missed"] and not edits else ""
     return Seen(found["wrong"], missed)
 

@@ -455,6 +455,10 @@ TRIALS: Mapping[str, Callable[[Ground], Awaitable[None]]] = {
 
 
 async def run(name: str) -> Ground:
+    """SIGTERM ends it, and all that it started."""
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     async with own_server() as server:
         ground = Ground(server)
         await TRIALS[name](ground)
