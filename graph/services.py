@@ -16,6 +16,7 @@ from state.errors import Fenced, Refused
 if TYPE_CHECKING:
     from graph.attempt import Attempt
     from graph.jobs import Job
+    from graph.models.prices import Prices
     from state.approvals import Approvals
     from state.artifacts import Artifacts
     from state.ledger import Ledger
@@ -63,6 +64,7 @@ class Services:
     execution: Execution
     models: Models
     jobs: Mapping[str, Job]
+    prices: Prices
     label: str = "process"
     now: Callable[[], datetime] = _now
     new_id: Callable[[], str] = _new_id

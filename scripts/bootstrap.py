@@ -9,6 +9,7 @@ from graph.agent import build_agent
 from graph.durable import DurableGraph
 from graph.jobs import Job
 from graph.models.load import ModelLoader
+from graph.models.prices import Prices
 from graph.notices import announcer
 from graph.services import Services
 from scripts.jobs import SHIPPED, equipped, known_jobs
@@ -90,6 +91,7 @@ def build(settings: Settings | None = None, *, label: str, jobs: Mapping[str, Jo
         ),
         models=models,
         jobs=equipped(jobs, settings),
+        prices=Prices.read(settings.prices),
         label=label,
         open=database.open,
         close=close,

@@ -10,6 +10,7 @@ from langgraph.types import StateSnapshot
 from pydantic import BaseModel, ConfigDict
 
 from graph.report import RAISED_BY
+from graph.spending import unpriced
 from scripts.bootstrap import Application
 from scripts.facts import items, newest
 from scripts.starting import RELEASED, put_down
@@ -51,6 +52,9 @@ async def make_ready(application: Application, run: Run, changes: Raise) -> bool
         raise Refused(f"run {run.run_id[:8]} has nothing saved to go on from; start another with `devfix run`")
     ended = run.status in TERMINAL
     limits = _limits(run, snapshot.values, changes)
+    model = changes.model or str(snapshot.values.get("model") or "")
+    if model and (why := unpriced(model, limits["budgets"]["usd"], application.services.prices)):
+        raise Refused(f"{why}; nothing was changed")
     if ended and not snapshot.next:
         await _reopen(application, snapshot, {**limits, **_model(changes)})
     elif changes.given and snapshot.next == ("__start__",):

@@ -16,6 +16,7 @@ from pydantic import JsonValue
 
 from graph.durable import new_run_id
 from graph.report import report_on_state
+from graph.spending import unpriced
 from scripts.bootstrap import Application
 from state.agent_state import RunInput
 from state.errors import Refused
@@ -64,7 +65,11 @@ async def check_input(application: Application, given: RunInput) -> None:
             raise Refused(f"--env {name}: give the variable's name alone; its value comes from the environment")
     job = application.services.job(given.job or application.settings.job)
     await job.rules.check(given, settings=application.settings)
-    await application.services.models.get(given.model or application.settings.model or job.default_model)
+    model = given.model or application.settings.model or job.default_model
+    await application.services.models.get(model)
+    limit = application.settings.budget_usd if given.budget_usd is None else given.budget_usd
+    if why := unpriced(model, limit, application.services.prices):
+        raise Refused(f"{why}; nothing was begun")
 
 
 async def begin(application: Application, given: RunInput, *, due_seconds: float) -> str:

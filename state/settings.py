@@ -55,6 +55,8 @@ class Settings(OutwardSettings):
     max_crashes: int = Field(default=5, gt=0)
     """A run with which so many processes died in a row, none of them having saved a step, is given up."""
     budget_usd: float | None = Field(default=None, ge=0)
+    prices: Path | None = None
+    """A TOML file of what models cost, over the table that ships (`graph/models/prices.toml`)."""
     step_limit: int = Field(default=500, gt=0)
     deadline_seconds: float = Field(default=3600.0, gt=0)
     """Active wall time of a run: time spent waiting for a person does not count."""

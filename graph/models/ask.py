@@ -49,7 +49,6 @@ class Answer(NamedTuple):
     """The message as it came, for the trace."""
     input_tokens: int | None
     output_tokens: int | None
-    cost_usd: float | None
 
 
 async def ask(
@@ -125,7 +124,6 @@ def _answer(message: AIMessage, call_id: str, known: frozenset[str]) -> Answer:
         record=flatten(message),
         input_tokens=_counted(usage["input_tokens"]) if usage else None,
         output_tokens=_counted(usage["output_tokens"]) if usage else None,
-        cost_usd=None,
     )
 
 

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from langchain_core.language_models import BaseChatModel
@@ -17,6 +18,7 @@ from graph.limits import limit_of
 from graph.models.ask import Answer, ModelTrouble, ask, read_again
 from graph.prompts import INTERRUPTED, open_calls, render
 from graph.services import Services
+from graph.spending import Spent, spent
 from graph.update import Update, update
 from state.agent_state import AgentState, ToolCall
 from state.errors import Refused
@@ -36,9 +38,11 @@ async def act(state: AgentState, *, services: Services) -> Update:
     messages = render(prompt, state.messages)
     call_id = f"model-{state.step + 1}"
     attempt = services.attempt(state.run_id)
+    count = partial(spent, asked=messages, tools=job.toolbox.schemas, price=services.prices.of(state.model))
     call = _call(state, started, attempt.epoch, call_id, _request(state, prompt, job))
     if (record := await _already_given(call, attempt, services)) is not None:
-        return _turn(state, read_again(record, messages, call_id=call_id), job, attempt.lap())
+        answer = read_again(record, messages, call_id=call_id)
+        return _turn(state, answer, job, count(answer.record), attempt.lap())
     try:
         with attempt.making(call_id, f"a call of the model {state.model}"):
             answer = await ask(await _model(state, services), messages, job.toolbox.schemas, call_id=call_id)
@@ -46,8 +50,9 @@ async def act(state: AgentState, *, services: Services) -> Update:
         await services.trace.record(call.model_copy(update={"error": str(trouble), "ended_at": services.now()}))
         failure = Failure(kind=trouble.kind, detail=str(trouble), step=state.step)
         return update(failures=[failure], pending_actions=[], active_seconds=state.active_seconds + attempt.lap())
-    await services.trace.record(_answered(call, answer).model_copy(update={"ended_at": services.now()}))
-    return _turn(state, answer, job, attempt.lap())
+    cost = count(answer.record)
+    await services.trace.record(_answered(call, answer, cost.usd).model_copy(update={"ended_at": services.now()}))
+    return _turn(state, answer, job, cost, attempt.lap())
 
 
 async def _already_given(call: Call, attempt: Attempt, services: Services) -> Mapping[str, Any] | None:
@@ -65,7 +70,7 @@ async def _model(state: AgentState, services: Services) -> BaseChatModel:
         raise ModelTrouble("model_key_refused", str(error)) from None
 
 
-def _turn(state: AgentState, answer: Answer, job: Job, seconds: float) -> Update:
+def _turn(state: AgentState, answer: Answer, job: Job, cost: Spent, seconds: float) -> Update:
     calls = [
         dressed(ToolCall(id=str(call["id"]), name=call["name"], args=call["args"]), job)
         for call in answer.message.tool_calls
@@ -76,8 +81,8 @@ def _turn(state: AgentState, answer: Answer, job: Job, seconds: float) -> Update
         failures=[failure.model_copy(update={"step": state.step}) for failure in answer.failures],
         pending_actions=calls,
         idle_turns=_idle_turns(state, answer),
-        cost_usd=state.cost_usd + (answer.cost_usd or 0.0),
-        tokens=state.tokens + (answer.input_tokens or 0) + (answer.output_tokens or 0),
+        cost_usd=state.cost_usd + (cost.usd or 0.0),
+        tokens=state.tokens + cost.tokens,
         active_seconds=state.active_seconds + seconds,
         decision=None,
     )
@@ -147,7 +152,7 @@ def _call(state: AgentState, started: datetime, epoch: int, call_id: str, reques
     )
 
 
-def _answered(call: Call, answer: Answer) -> Call:
+def _answered(call: Call, answer: Answer, cost_usd: float | None) -> Call:
     errors = "; ".join(f"{failure.kind}: {failure.detail}" for failure in answer.failures)
     return call.model_copy(
         update={
@@ -156,6 +161,6 @@ def _answered(call: Call, answer: Answer) -> Call:
             "error": errors or None,
             "input_tokens": answer.input_tokens,
             "output_tokens": answer.output_tokens,
-            "cost_usd": answer.cost_usd,
+            "cost_usd": cost_usd,
         }
     )

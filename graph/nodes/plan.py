@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from graph.prompts import from_devfix
 from graph.services import Services
+from graph.spending import unpriced
 from graph.update import Update, read_as, update
 from state.agent_state import AgentState, Budgets, RunInput
 from state.errors import InvalidState, Refused
@@ -23,13 +24,16 @@ async def _begin(state: AgentState, services: Services) -> Update:
         raise InvalidState(f"{error}; nothing was begun: start a run with another input") from None
     begun_state = state.model_copy(update={"work": begun.work, "goal": begun.goal, "snapshot": begun.snapshot})
     model = given.model or services.settings.model or job.default_model
+    budgets = _budgets(given, services)
+    if why := unpriced(model, budgets.usd, services.prices):
+        raise InvalidState(f"{why}; nothing was begun: start a run with another input")
     await services.runs.describe(state.run_id, goal=begun.goal, job=job.name, model=model)
     return update(
         goal=begun.goal,
         job=job.name,
         model=model,
         status="running",
-        budgets=_budgets(given, services),
+        budgets=budgets,
         work=begun.work,
         snapshot=begun.snapshot,
         plan=job.rules.plan(begun_state),

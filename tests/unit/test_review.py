@@ -14,6 +14,7 @@ from pydantic import JsonValue
 from graph.attempt import Attempt
 from graph.jobs import Job, Observed, Verdict
 from graph.models.load import ModelLoader
+from graph.models.prices import Prices
 from graph.nodes.review import review
 from graph.policy import POLICY
 from graph.prompts import from_devfix
@@ -71,6 +72,7 @@ def services(rules: Asked) -> Services:
     job = Job(name="asked", rules=rules, toolbox=NOTES.toolbox, work=NOTES.work, default_model="search-repair")
     settings = Settings(home=Path("/nowhere"))
     services = Services(
+        prices=Prices({}),
         settings=settings,
         runs=runs,
         approvals=MemoryApprovals(),

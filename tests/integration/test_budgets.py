@@ -1,0 +1,100 @@
+"""Budgets of money and tokens, held against a real endpoint that counts how often it is asked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from graph.durable import RESUME_KEY
+from scripts.resuming import LimitReached, Raise, make_ready
+from scripts.starting import check_input
+from state.agent_state import RunInput
+from state.errors import InvalidState, Refused
+from state.runs import Run
+from tests.helpers.app import Driver, application_on
+from tests.helpers.endpoint import Chunks, Endpoint, calling, endpoint
+
+A_TURN_USD = (1000 * 2.5 + 200 * 10) / 1e6
+"""What each answer costs with gpt-4o."""
+
+
+@pytest.fixture
+async def driver(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Driver]:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-devfix-test")
+    application = application_on(database_url, tmp_path)
+    yield Driver(application, tmp_path)
+    await application.services.close()
+
+
+@pytest.fixture
+async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Endpoint]:
+    """Another look at something at each turn; each turn uses 1,000 and 200 tokens."""
+    usage = {"prompt_tokens": 1000, "completion_tokens": 200, "total_tokens": 1200}
+    async with endpoint(*[turn(place, usage) for place in range(50)]) as made:
+        monkeypatch.setenv("OPENAI_BASE_URL", made.url)
+        yield made
+
+
+def turn(place: int, usage: dict[str, Any] | None) -> Chunks:
+    *chunks, done = calling((f"c{place}", "look", json.dumps({"what": f"thing {place}"})))
+    if usage is None:
+        return [*chunks, done]
+    counted = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [], "usage": usage}
+    return [*chunks, counted, done]
+
+
+async def begun(driver: Driver, model: str, **limits: Any) -> Run:
+    return await driver.start([], model=model, **limits)
+
+
+async def test_a_budget_of_money_ends_a_run_after_the_call_that_reached_it(driver: Driver, server: Endpoint) -> None:
+    """At most one call too much; not one more is made until a person raises the budget."""
+    run = await begun(driver, "openai:gpt-4o", budget_usd=2.5 * A_TURN_USD)
+    assert str(run.standing) == "failed: budget"
+    assert (len(server.requests), run.tokens) == (3, 3600)
+    assert run.cost_usd == pytest.approx(3 * A_TURN_USD)
+    assert run.report is not None
+    assert f"devfix resume {run.run_id[:8]} --budget-usd N" in run.report["next"]  # type: ignore[operator]
+    assert [call.cost_usd for call in await driver.services.trace.of(run.run_id) if call.kind == "model"] == [
+        pytest.approx(A_TURN_USD)
+    ] * 3
+
+    with pytest.raises(LimitReached, match="--budget-usd"):
+        await make_ready(driver.application, run, Raise(budget_usd=3 * A_TURN_USD))
+    await make_ready(driver.application, run, Raise(budget_usd=4.5 * A_TURN_USD))
+    await driver.agent.ainvoke(None, {"configurable": {"thread_id": run.run_id, RESUME_KEY: True}})
+    again = await driver.run()
+    assert (str(again.standing), len(server.requests)) == ("failed: budget", 5)
+
+
+async def test_tokens_that_a_server_does_not_count_are_counted_all_the_same(driver: Driver, server: Endpoint) -> None:
+    """By the size of what was asked and answered."""
+    server.answers = [turn(place, None) for place in range(50)]
+    run = await begun(driver, "openai:some-model", budget_tokens=2000)
+    assert str(run.standing) == "failed: budget"
+    assert run.tokens >= 2000
+    assert 2 <= len(server.requests) < 50
+
+
+async def test_a_budget_of_money_without_a_price_begins_nothing(driver: Driver, server: Endpoint) -> None:
+    """The command line refuses it; through the API the run says so. A price of one's own is enough."""
+    given = RunInput(model="openai:some-model", budget_usd=1.0, job="notes", options={"letters": str(driver.letters)})
+    with pytest.raises(Refused, match="nobody has said what openai:some-model costs"):
+        await check_input(driver.application, given)
+    with pytest.raises(InvalidState, match="DEVFIX_PRICES"):
+        await begun(driver, "openai:some-model", budget_usd=1.0)
+    assert str((await driver.run()).standing) == "failed: invalid_state"
+    assert server.requests == []
+
+
+async def test_a_budget_can_not_be_raised_onto_a_model_without_a_price(driver: Driver, server: Endpoint) -> None:
+    """Nor can a run with a budget change to one."""
+    run = await begun(driver, "openai:gpt-4o", budget_usd=A_TURN_USD)
+    asked = len(server.requests)
+    with pytest.raises(Refused, match="nobody has said what openai:some-model costs"):
+        await make_ready(driver.application, run, Raise(budget_usd=1.0, model="openai:some-model"))
+    assert (await driver.run(), len(server.requests)) == (run, asked)
