@@ -19,6 +19,8 @@ class Response(NamedTuple):
     """From then on."""
     standing: Standing | None = None
     """How the run ends or waits, where `then` is stop."""
+    first: Decision | None = None
+    """The first time; without it as the other times."""
 
 
 POLICY: Final[dict[FailureKind, Response]] = {
@@ -33,7 +35,7 @@ POLICY: Final[dict[FailureKind, Response]] = {
     "truncated_output": Response("retry", 2, "stop", Standing("failed", "unparsable_output")),
     "empty_output": Response("retry", 1, "stop", Standing("failed", "unparsable_output")),
     "refused": Response("retry", 1, "stop", Standing("failed", "refused")),
-    "no_progress": Response("re-plan", 1, "escalate"),
+    "no_progress": Response("re-plan", 2, "escalate", first="continue"),
     "nothing_found": Response("escalate", 0, "escalate"),
     "budget": Response("stop", 0, "stop", Standing("failed", "budget")),
     "step_limit": Response("stop", 0, "stop", Standing("failed", "step_limit")),
@@ -57,4 +59,6 @@ def rule(failure: Failure, in_a_row: int) -> Ruling:
     """The table's answer to a failure that has come `in_a_row` times without anything else between."""
     row = POLICY[failure.kind]
     decision = row.decision if in_a_row <= row.limit else row.then
+    if in_a_row == 1 and row.first is not None:
+        decision = row.first
     return Ruling(decision, row.standing if decision == "stop" else None)

@@ -30,8 +30,9 @@ def counted(streaks: Mapping[str, int], turn: Iterable[str], fresh: Iterable[Fai
 
 def kept(streaks: Mapping[str, int], turn: Iterable[str]) -> dict[str, int]:
     """What is left at the end of a turn in which these failed: trouble of another kind with the model, between answers
-    that can't be used, does not begin their count anew."""
-    lines = {_line(each) for each in turn}
+    that can't be used, does not begin their count anew. Nor does a turn that gets somewhere, between two standstills:
+    a circle takes many turns."""
+    lines = {_line(each) for each in turn} | {"no_progress"}
     return {each: count for each, count in streaks.items() if _line(each) in lines}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from graph.progress import RE_PLAN, what_was_tried
 from graph.prompts import from_devfix
 from graph.services import Services
 from graph.spending import unpriced
@@ -53,11 +54,11 @@ def _budgets(given: RunInput, services: Services) -> Budgets:
 
 
 def _replan(state: AgentState, services: Services) -> Update:
-    tried = "\n".join(f"- {each['what']}: {each['outcome']}" for each in state.attempts[-20:])
+    tried = "\n".join(what_was_tried(state.attempts))
     text = f"This way has led nowhere. What was tried:\n{tried}\nTake another way: name it first, then follow it."
     return update(
         plan=services.job(state.job).rules.plan(state),
-        messages=[from_devfix(text, identifier=f"re-plan-{state.step}")],
+        messages=[from_devfix(text, identifier=f"{RE_PLAN}{state.step}")],
         idle_turns=0,
         decision=None,
     )

@@ -10,7 +10,7 @@ from langchain_core.messages import HumanMessage
 from graph.jobs import Job, dressed, plan_done
 from graph.limits import limit_of, used_up
 from graph.policy import rule
-from graph.progress import circle
+from graph.progress import STUCK, standstill, what_was_tried
 from graph.prompts import DEVFIX, from_devfix
 from graph.report import commands, sentence
 from graph.services import Services
@@ -40,12 +40,12 @@ async def review(state: AgentState, *, services: Services) -> Update:
     state, tried, found = _take_in(state, job)
     seconds = state.active_seconds + services.attempt(state.run_id).lap()
     state = state.model_copy(update={"active_seconds": seconds})
-    if found_circle := _circle(state):
-        found = [*found, found_circle]
+    if stuck := _standstill(state):
+        found = [*found, stuck]
     fresh = [*state.failures[state.handled :], *found]
     streaks = counted(state.streaks, state.turn_failures, [failure.kind for failure in fresh])
     turn = sorted({*state.turn_failures, *(family(failure.kind) for failure in fresh)})
-    ruling = _judge(state, job, [(failure, _in_a_row(state, streaks, failure)) for failure in fresh])
+    ruling = _judge(state, job, [(failure, streaks[family(failure.kind)]) for failure in fresh])
     open_turn = bool(ruling["pending_actions"])
     return update(
         **ruling,
@@ -78,12 +78,11 @@ def _take_in(state: AgentState, job: Job) -> tuple[AgentState, list[Tried], list
     return state.model_copy(update={"pending_actions": pending}), tried, failures
 
 
-def _circle(state: AgentState) -> Failure | None:
-    """The run goes round in circles; told once a circle, when its last call has its result."""
-    if state.pending_actions or (period := circle(state.messages)) is None:
+def _standstill(state: AgentState) -> Failure | None:
+    """The run gets nowhere; told when the last call of a turn has its result."""
+    if state.pending_actions or (why := standstill(state.messages, snapshot=state.snapshot)) is None:
         return None
-    detail = "The same call" if period == 1 else f"The same {period} turns"
-    return Failure(kind="no_progress", detail=f"{detail} gave the same results three times over.", step=state.step)
+    return Failure(kind="no_progress", detail=why, step=state.step)
 
 
 def _results(state: AgentState) -> Iterator[Result]:
@@ -93,13 +92,6 @@ def _results(state: AgentState) -> Iterator[Result]:
             yield Result(record["tool_call_id"], record.get("name") or "", facts, record.get("status") == "error")
         elif "name" in (ours := (record.get("additional_kwargs") or {}).get(DEVFIX) or {}):
             yield Result(ours["facts"]["call"], ours["name"], ours["facts"], bool(ours.get("is_error")))
-
-
-def _in_a_row(state: AgentState, streaks: Mapping[str, int], failure: Failure) -> int:
-    """A circle takes many turns, so circles count over the whole run."""
-    if failure.kind == "no_progress":
-        return 1 + sum(former.kind == failure.kind for former in state.failures[: state.handled])
-    return streaks[family(failure.kind)]
 
 
 def _streaks_after(ruling: Mapping[str, Any], streaks: Mapping[str, int], turn: Sequence[str]) -> dict[str, int]:
@@ -153,7 +145,19 @@ def _answer(state: AgentState, failures: Sequence[tuple[Failure, int]]) -> dict[
             if decision == "escalate":
                 return _escalate(state, failure.detail)
             return {"decision": decision, "messages": _told(state, failure), "pending_actions": []}
-    return None
+    stuck = next((failure for failure, _ in failures if failure.kind == "no_progress"), None)
+    return _nudged(state, stuck) if stuck is not None else None
+
+
+def _nudged(state: AgentState, stuck: Failure) -> dict[str, Any]:
+    """The first time that a run gets nowhere, its model is told so."""
+    lines = [stuck.detail, "What was tried so far:", *what_was_tried(state.attempts)]
+    text = "\n".join([*lines, "Do something else now, or say what you would need."])
+    return {
+        "decision": "continue",
+        "messages": [from_devfix(text, identifier=f"{STUCK}{state.step}")],
+        "pending_actions": [],
+    }
 
 
 def _told(state: AgentState, failure: Failure) -> list[HumanMessage]:

@@ -408,10 +408,12 @@ async def test_a_models_answer_that_was_recorded_is_not_asked_for_again(driver: 
 
 
 async def test_b38_a_run_that_goes_round_in_circles_asks_a_person(driver: Driver) -> None:
-    """The same call three times over: one re-plan, then an escalation with what was tried, not the step limit."""
+    """The same call three times over: a word about it, one re-plan, then a person is asked, not the step limit."""
     waiting = await driver.start([calls(("look", {"what": "the wall"}))] * 30)
     assert str(waiting.standing) == "waiting: escalation"
     assert waiting.report is not None
-    assert "three times over" in str(waiting.report["summary"])
+    assert "came again" in str(waiting.report["summary"])
+    words = [record["id"] for record in (await driver.state())["messages"] if record["type"] == "human"]
+    assert [word.rpartition("-")[0] for word in words] == ["", "stuck", "re-plan"]
     asked_for = [call for call in await driver.services.trace.of(driver.run_id) if call.kind == "model"]
-    assert len(asked_for) == 6
+    assert len(asked_for) == 3 + 2 + 2
