@@ -10,7 +10,7 @@ import os
 import sys
 from pathlib import Path
 
-from state.settings import home
+from state.settings import home, make_home
 
 CONFIG = Path(__file__).resolve().parent.parent / "langgraph.json"
 OFFLINE = {
@@ -30,7 +30,8 @@ def command(*extra: str) -> list[str]:
 def folder() -> Path:
     """Where the server runs; made if need be."""
     path = home() / "server"
-    path.mkdir(parents=True, exist_ok=True)
+    make_home(path.parent)
+    path.mkdir(exist_ok=True)
     return path
 
 

@@ -31,6 +31,7 @@ import psycopg
 
 from state.errors import DatabaseUnavailable
 from state.postgres import Binaries, find_binaries, has_name, run_as, user_name
+from state.settings import make_home
 
 USER = "devfix"
 SOCKET_NAME = ".s.PGSQL.5432.lock"
@@ -333,7 +334,8 @@ class Cluster:
     @contextmanager
     def _locked(self) -> Iterator[None]:
         """One process at a time starts or stops the server."""
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_home(self.folder.parent)
+        self.folder.mkdir(mode=0o700, exist_ok=True)
         with self._open_lock("lock") as lock:
             self._wait_for(lock)
             yield

@@ -25,6 +25,11 @@ def home() -> Path:
         raise Refused("this user has no home folder; name a folder for DevFix in DEVFIX_HOME") from None
 
 
+def make_home(folder: Path) -> None:
+    """DevFix's own folder, where it is not there yet; for its user alone, since copies of repositories lie in it."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
 def settings_file() -> Path:
     return home() / "settings.toml"
 

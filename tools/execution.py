@@ -93,6 +93,11 @@ class Execution:
         effect = await self._ledger.alike(_intent(run_id, call_id, tool, arguments, again=False))
         if effect is None or (effect.run_id, effect.call_id) == (run_id, call_id):
             return None
+        if effect.state == "absent" and effect.run_id == run_id:
+            return (
+                f"It was tried before, as call {effect.call_id} at {effect.at:%Y-%m-%d %H:%M:%S %Z}, and did not "
+                "happen. Approving tries it once more."
+            )
         return (
             f"{told(effect)} Approving gives the model {'its receipt' if effect.receipt else 'this outcome'} and does "
             "nothing; to do it once more, approve with `again`."

@@ -23,6 +23,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 from state.errors import Refused
+from state.settings import make_home
 
 OWN_PACKAGES = ("graph", "tools", "state", "scripts")
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -76,7 +77,8 @@ def find_interpreter(
         raise Refused(
             f"{found.python} is Python {found.version[0]}.{found.version[1]}; DevFix needs 3.7 or newer there"
         )
-    cache.mkdir(parents=True, exist_ok=True)
+    make_home(cache.parent)
+    cache.mkdir(exist_ok=True)
     offer = None if found.has_pytest or not found.takes_offer else _offer(cache)
     shims = _shims(cache, found)
     path = (found.python.parent, shims) if found.venv else (shims, found.python.parent)

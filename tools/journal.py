@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from state.errors import EffectRefused
+from state.settings import make_home
 
 _PATIENCE = 30.0
 """Seconds to wait for another process that is writing into the same folder; it takes milliseconds."""
@@ -70,7 +71,8 @@ class Journal:
 
         Raises EffectRefused: somebody does, and for long.
         """
-        self._folder.mkdir(parents=True, exist_ok=True)
+        make_home(self._folder.parent)
+        self._folder.mkdir(exist_ok=True)
         name = hashlib.sha256(os.fsencode(os.path.realpath(root))).hexdigest()[:16]
         path = self._folder / f"{name}.lock"
         lock = _locked(path, root)

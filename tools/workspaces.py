@@ -12,6 +12,7 @@ from pathlib import Path
 from state.errors import HomeUnwritable, SnapshotFailed
 from state.holder import is_gone
 from state.runs import Runs
+from state.settings import make_home
 from state.snapshots import SnapshotCache, Snapshots
 from tools.sandbox.view import remove_tree
 from tools.workspace import Workspace
@@ -65,6 +66,7 @@ class Workspaces:
 
     async def _make(self, root: Path) -> None:
         try:
+            await asyncio.to_thread(make_home, self._home.parent)
             await asyncio.to_thread(_make, root)
         except OSError as error:
             raise HomeUnwritable.because(self._home, error.strerror) from error

@@ -136,6 +136,15 @@ def test_of_two_answers_at_once_one_wins_and_the_other_is_told(cli: Cli) -> None
     assert cli.here("resume", run_id, "--json").code == (0 if winner == "ada" else 3)
 
 
+def test_a_home_that_devfix_makes_is_for_its_user_alone(cli: Cli, tmp_path: Path) -> None:
+    """Copies of the repository lie in it."""
+    home = tmp_path / "new" / "home"
+    ended = cli("run", cli.repository(), "--model", cli.script(FIX), "--json", DEVFIX_HOME=str(home))
+    assert ended.code == 3, ended
+    assert home.stat().st_mode & 0o077 == 0
+    assert any(home.rglob("calc.py"))
+
+
 def test_yes_approves_and_shows_what_it_approved(cli: Cli) -> None:
     """The whole way in one command, with the patch in a file and the folder as it was."""
     repository, patch = cli.repository(), cli.folder / "fix.patch"

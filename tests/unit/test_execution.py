@@ -283,6 +283,8 @@ async def test_what_failed_and_is_asked_for_again_is_looked_for_under_its_first_
     broken = replace(made, call=hangs)
     assert (await desk.do(broken)).failure == "tool_failed"
     assert await desk.state() == ["absent"]
+    told = await desk.execution.done_before(RUN, "another", "post", {"to": "ada", "bound": {}})
+    assert "Approving tries it once more" in str(told)
     sink.letters.append(first)  # late
     assert (await desk.do(made, "another")).failure is None
     assert sink.letters == [first]
