@@ -52,6 +52,12 @@ SAFEGUARDS = (
         ),
     ),
     Safeguard(
+        "fence of an effect",
+        "a process that wakes up begins what its successor is about to do",
+        "woken_elsewhere",
+        (Edit(LEDGER, '"SELECT hold_run(%s, %s)", (self._run_id, self._epoch)', '"SELECT 1"'),),
+    ),
+    Safeguard(
         "one save, one step",
         "a commit whose answer was lost is saved as a second step",
         "cut_off_in_a_save",

@@ -29,6 +29,7 @@ from state.approvals import Decision, digest_of
 from state.errors import AlreadyDecided, Fenced, Refused, RunBusy
 from state.holder import this_process
 from state.ledger import Intent
+from state.status import Standing
 from tests.helpers.app import Driver, application_on, calls
 from tests.helpers.notes import letters
 from tests.helpers.refunds import JOB, TURNS
@@ -333,20 +334,42 @@ async def answered_too_late(ground: Ground) -> None:
 async def begun_elsewhere(ground: Ground) -> None:
     """By a process of a machine that nobody can look at; it is slow, not dead."""
     async with processes(ground) as (driver,):
-        await driver.start([calls(("post", ADA)), "done"])
-        await approve(driver)
-        services, run_id, call = driver.services, driver.run_id, await the_call(driver)
-        claim = await services.runs.claim(run_id, this_process("far").model_copy(update={"host": "elsewhere"}))
-        arguments = {**ADA, "bound": {}}
-        key = effect_key(run_id, call)
-        intent = Intent(run_id, call, "post", digest_of("post", arguments), arguments, key)
-        await services.ledger.claim(intent, epoch=claim.epoch)
-        async with driver.application.database.transaction() as connection:
-            await connection.execute("UPDATE runs SET heartbeat_at = now() - interval '1 hour'")
+        intent, epoch = await held_elsewhere(driver)
+        await driver.services.ledger.claim(intent, epoch=epoch)
         run = await driver.go_on()
-        with driver.letters.open("a") as sink:
-            sink.write(json.dumps({**ADA, "key": key}) + "\n")
+        arrived(driver, intent)
         ground.expect(len(posted(driver)) == 1, f"{len(posted(driver))} letters; it stands {run.standing}")
+
+
+async def woken_elsewhere(ground: Ground) -> None:
+    """A process of such a machine was frozen, and would begin what another one is about to do."""
+    async with processes(ground) as (driver,):
+        intent, epoch = await held_elsewhere(driver)
+        runs, run_id = driver.services.runs, driver.run_id
+        claim = await runs.claim(run_id, this_process("here"))
+        with suppress(Fenced):
+            await driver.services.ledger.claim(intent, epoch=epoch)
+        await runs.settle(run_id, claim.epoch, Standing("queued", "released"))
+        run = await driver.go_on()
+        ground.expect(run.status == "completed", f"nobody knows whether it was done: it stands {run.standing}")
+
+
+async def held_elsewhere(driver: Driver) -> tuple[Intent, int]:
+    """A letter is approved, and a process far away, not heard of for long, holds the run; what it would begin."""
+    await driver.start([calls(("post", ADA)), "done"])
+    await approve(driver)
+    run_id, call = driver.run_id, await the_call(driver)
+    claim = await driver.services.runs.claim(run_id, this_process("far").model_copy(update={"host": "elsewhere"}))
+    async with driver.application.database.transaction() as connection:
+        await connection.execute("UPDATE runs SET heartbeat_at = now() - interval '1 hour'")
+    arguments = {**ADA, "bound": {}}
+    key = effect_key(run_id, call)
+    return Intent(run_id, call, "post", digest_of("post", arguments), arguments, key), claim.epoch
+
+
+def arrived(driver: Driver, intent: Intent) -> None:
+    with driver.letters.open("a") as sink:
+        sink.write(json.dumps({**ADA, "key": intent.key}) + "\n")
 
 
 async def delivered_late(ground: Ground) -> None:
@@ -445,6 +468,7 @@ TRIALS: Mapping[str, Callable[[Ground], Awaitable[None]]] = {
         many_answers_at_once,
         answered_too_late,
         begun_elsewhere,
+        woken_elsewhere,
         delivered_late,
         asked_for_twice,
         a_slow_receiver,
