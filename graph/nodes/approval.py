@@ -64,7 +64,10 @@ async def approval(state: AgentState, *, services: Services) -> Update:
         await _description(state, call, question, services) for call, question in zip(calls, questions, strict=True)
     ]
     ttl_seconds = services.settings.approval_ttl_seconds
-    rows = await _answered(state, questions, services, descriptions, ttl_seconds=ttl_seconds)
+    try:
+        rows = await _answered(state, questions, services, descriptions, ttl_seconds=ttl_seconds)
+    except Refused as error:  # raised on, it would come again at each further try, and nobody would be told
+        return _unaskable(state, calls, "effect_refused", str(error))
     return _after(state, calls, rows)
 
 

@@ -170,6 +170,19 @@ async def test_b19_an_approval_covers_its_own_arguments_only(driver: Driver) -> 
     assert sent_to(driver) == ["ada"]
 
 
+async def test_an_answer_to_a_call_that_has_changed_since_does_nothing_and_is_told(driver: Driver) -> None:
+    """Somebody edited the state after the approval: a person is told, and the run does not wait for what it has."""
+    await driver.start([calls(POST_ADA)])
+    await decide(driver, (await asked(driver))[0])
+    (call,) = (await driver.state())["pending_actions"]
+    changed = {**call, "args": dict(POST_BOB[1])}
+    await driver.agent.aupdate_state(driver.config, {"pending_actions": [changed]}, as_node="act")
+    waiting = await driver.go_on()
+    assert str(waiting.standing) == "waiting: escalation"
+    assert "with other arguments" in str(waiting.report)
+    assert sent_to(driver) == []
+
+
 async def test_b20_a_decision_and_its_effect_outlive_a_model_that_breaks(driver: Driver, database_url: str) -> None:
     """The effect is done, the next model call breaks the run; going on neither asks nor posts again."""
     await driver.start([calls(POST_ADA), calls(POST_BOB)], wanted=2)
