@@ -14,7 +14,7 @@ from scripts.cli.options import Json
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from scripts.bench.crash.figures import Kind
+    from scripts.bench.crash.figures import CrashFigures, Kind
 
 app = typer.Typer(
     help="Measure on this machine, each figure beside its peer's where there is one.",
@@ -116,13 +116,24 @@ def crash(
     from scripts.bench.crash.errands import errand_trial
     from scripts.bench.crash.trial import job_trial, repair_trial
     from scripts.cli.output import say
+    from scripts.signals import Signals
     from scripts.starting import options_of
     from state.agent_state import RunInput
 
     given = RunInput(options=options_of(option or []), repository=repository, model=model)
     trials: list[OpenTrial] = [partial(job_trial, job, given)] if job else [partial(repair_trial, model), errand_trial]
     blows: dict[Kind, int] = {"kill": kills, "freeze": freezes, "cut": cuts, "restart": restarts}
-    figures = asyncio.run(measure(trials, blows, seed=seed, tell=say))
+    signals = Signals()
+
+    async def until_stopped() -> CrashFigures:
+        measuring = asyncio.ensure_future(measure(trials, blows, seed=seed, tell=say))
+        with signals.stopping(measuring):
+            return await measuring
+
+    try:
+        figures = asyncio.run(until_stopped())
+    except asyncio.CancelledError:
+        return signals.exit_code
     _put(figures, as_json)
     return 0 if figures.whole else 1
 

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
+from scripts.bench.commands import PROGRAM
 from scripts.bench.crash.campaign import Server, campaign, own_server
 from scripts.bench.crash.figures import Fault, Kind, Point
 from scripts.bench.crash.wire import Side
 from tests.helpers.refunds import refunds
 from tests.helpers.shop import open_shop
+from tools.sandbox.processes import holders
 
 pytestmark = [
     pytest.mark.acceptance,
@@ -40,6 +46,21 @@ RUNS = [
     [at("cut", "before", "save_writes"), at("restart", "done", REFUND), at("kill", "answered", LETTER)],
     [at("freeze", "done", "insert effects"), at("freeze", "answered", LETTER)],
 ]
+
+
+def test_a_campaign_that_is_stopped_leaves_nothing(tmp_path: Path) -> None:
+    """Not its PostgreSQL, not a worker, not a file."""
+    mark = f"TMPDIR={tmp_path}"
+    options = ["--kills", "1", "--freezes", "0", "--cuts", "0", "--restarts", "0"]
+    with subprocess.Popen(
+        [*PROGRAM, "bench", "crash", *options], env={**os.environ, "TMPDIR": str(tmp_path)}
+    ) as process:
+        while not list(tmp_path.glob("devfix-bench-*/*/worker-*.log")):
+            time.sleep(0.05)
+        process.terminate()
+        assert process.wait(60) == 128 + signal.SIGTERM
+    assert holders(mark) == []
+    assert list(tmp_path.glob("devfix-bench-*")) == []
 
 
 async def test_refunds_once_and_writes_once_whatever_happens(
