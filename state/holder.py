@@ -46,14 +46,16 @@ def is_frozen(holder: Holder) -> bool:
     return is_gone(holder) is False and _stat(holder.pid)[:1] in (["T"], ["t"])
 
 
-def kill(holder: Holder) -> None:
-    """End a process on this machine that holds what it should not; one that is gone, or not ours, is left alone."""
+def kill(holder: Holder) -> bool:
+    """End a process on this machine that holds what it should not; whether it was told so. One that is gone, or not
+    ours, is left alone."""
     if is_gone(holder) is not False or holder.pid == os.getpid():
-        return
+        return False
     try:
         os.kill(holder.pid, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):
-        return
+        return False
+    return True
 
 
 @functools.cache

@@ -22,7 +22,7 @@ from pydantic import JsonValue
 from state.approvals import digest_of
 from state.errors import DevfixError, EffectRefused, Fenced, NotReached, OutOfService, Unanswered, words_of
 from state.failures import FailureKind
-from state.holder import is_frozen, is_gone, kill
+from state.holder import Holder, is_frozen, is_gone, kill
 from state.ledger import Effect, Intent, Ledger, Receipt
 from state.runs import Runs
 from tools.receipts import receipt_of, repeated, result_of, storable, told
@@ -39,6 +39,8 @@ class Performed(NamedTuple):
 Fate = Literal["dead", "unknown"]
 
 _LOOK_SECONDS = 0.05
+_DEATH_SECONDS = 5.0
+"""A large process on a busy machine takes a moment to be gone after it is killed."""
 _PAUSE_SECONDS = 0.5
 """Before the first retry; four times as long before each further one."""
 _PASSING = (NotReached, Unanswered, ConnectionError, socket.gaierror)
@@ -179,9 +181,7 @@ class Execution:
             if is_frozen(former.holder) or time.monotonic() >= waited_until:
                 break
             await asyncio.sleep(_LOOK_SECONDS)
-        kill(former.holder)
-        await asyncio.sleep(_LOOK_SECONDS)
-        return "dead" if is_gone(former.holder) else "unknown"
+        return "dead" if await _ended(former.holder) else "unknown"
 
     async def _performed_anew(
         self, tool: Tool, values: Mapping[str, Any], context: ToolContext, epoch: int
@@ -230,6 +230,14 @@ class Execution:
         stored = await storable(receipt, context)
         effect = await self._ledger.settle(context.run_id, context.call_id, stored, epoch=epoch)
         return Performed(await result_of(effect.receipt or stored, context))
+
+
+async def _ended(holder: Holder) -> bool:
+    """Kill the process; whether it is gone, as far as that can be seen from this machine."""
+    until = time.monotonic() + _DEATH_SECONDS * kill(holder)
+    while not (gone := is_gone(holder)) and time.monotonic() < until:  # noqa: ASYNC110 - it is no child of ours
+        await asyncio.sleep(_LOOK_SECONDS)
+    return bool(gone)
 
 
 def _intent(run_id: str, call_id: str, tool: str, arguments: Mapping[str, Any], *, again: bool) -> Intent:

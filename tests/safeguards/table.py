@@ -204,9 +204,8 @@ SAFEGUARDS = (
         (
             Edit(
                 EXECUTION,
-                "        kill(former.holder)\n        await asyncio.sleep(_LOOK_SECONDS)\n"
-                '        return "dead" if is_gone(former.holder) else "unknown"',
-                '        return "dead"',
+                'return "dead" if await _ended(former.holder) else "unknown"',
+                'return "dead"',
             ),
         ),
     ),

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, cast
@@ -13,7 +17,7 @@ from langgraph.errors import GraphInterrupt
 from state.approvals import digest_of
 from state.artifacts import MemoryArtifacts
 from state.errors import DevfixError, EffectRefused, Fenced, NotReached
-from state.holder import this_process
+from state.holder import Holder, _started, this_process
 from state.ledger import Intent, MemoryLedger
 from state.runs import MemoryRuns
 from tools.execution import Execution, Performed, effect_key
@@ -345,6 +349,24 @@ async def test_an_attempt_that_was_overtaken_is_given_time_to_stop(desk: Desk, s
     assert len(sink.letters) == 1
 
 
+async def test_who_froze_is_ended_and_its_effect_done(desk: Desk, sink: Sink) -> None:
+    """Once it is gone, which takes a large process a moment: nobody is asked about what is known then."""
+    made = sink.tool()
+    await desk.leave_claimed(made)
+    await desk.hold()
+    sleeping = [sys.executable, "-c", "import time; time.sleep(60)"]
+    with subprocess.Popen(sleeping) as child:  # noqa: ASYNC220 - it only starts
+        try:
+            os.kill(child.pid, signal.SIGSTOP)
+            frozen = this_process().model_copy(update={"pid": child.pid, "started": _started(child.pid)})
+            _former(desk, ended=False, holder=frozen)
+            assert (await desk.do(made)).failure is None
+            assert child.wait(10) == -signal.SIGKILL
+        finally:
+            child.kill()
+    assert len(sink.letters) == 1
+
+
 async def test_a_branch_does_not_repeat_what_its_parent_did(desk: Desk, sink: Sink) -> None:
     """It gets the receipt of a settled effect; of one that hangs in the air only what the other side says."""
     made = sink.tool()
@@ -518,7 +540,7 @@ def _elsewhere(desk: Desk) -> None:
     _former(desk, ended=False)
 
 
-def _former(desk: Desk, *, ended: bool) -> None:
+def _former(desk: Desk, *, ended: bool, holder: Holder | None = None) -> None:
     held = desk.runs._rows[RUN]
-    holder = this_process().model_copy(update={"host": "elsewhere"})
+    holder = holder or this_process().model_copy(update={"host": "elsewhere"})
     held.attempts[desk.epoch - 1] = held.attempts[desk.epoch - 1]._replace(holder=holder, ended=ended)
