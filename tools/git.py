@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from state.errors import GitFailed
+from tools.scratch import scratch_folder
 
 _SAFE = (
     "--no-pager",
@@ -241,11 +242,11 @@ async def scratch(repository: GitRepository) -> AsyncIterator[Scratch]:
 
 @asynccontextmanager
 async def _temporary_folder() -> AsyncIterator[Path]:
-    folder = await asyncio.to_thread(tempfile.TemporaryDirectory, prefix="devfix-git-")
+    folder = await asyncio.to_thread(scratch_folder, Path(tempfile.gettempdir()), "devfix-git-")
     try:
-        yield Path(folder.name)
+        yield folder.path
     finally:
-        await asyncio.shield(asyncio.to_thread(folder.cleanup))
+        await asyncio.shield(asyncio.to_thread(folder.close))
 
 
 async def _in_repository(

@@ -14,7 +14,7 @@ from state.holder import is_gone
 from state.runs import Runs
 from state.settings import make_home
 from state.snapshots import SnapshotCache, Snapshots
-from tools.sandbox.view import remove_tree
+from tools.scratch import remove_tree
 from tools.workspace import Workspace
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-import shutil
 import socket
+import stat
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -19,9 +19,11 @@ from state.errors import SandboxUnavailable
 from tools.sandbox.bubblewrap import Bubblewrap
 from tools.sandbox.model import Limits, ProcessEnded
 from tools.sandbox.processes import holders
+from tools.scratch import is_left, scratch_folder
 from tools.workspace import Workspace
 
 _SECONDS = 20.0
+_PLANTED = ".devfix-selftest-"
 _MARK = "DEVFIX_SELFTEST"
 
 _SCRIPT = r"""
@@ -137,8 +139,9 @@ class _Stage:
     def __init__(self, *, network: bool) -> None:
         self.mark = secrets.token_hex(16)
         self._closing = ExitStack()
-        self.folder = Path(tempfile.mkdtemp(prefix="devfix-selftest-")).resolve()
-        self._closing.callback(shutil.rmtree, self.folder, ignore_errors=True)
+        scratch = scratch_folder(Path(tempfile.gettempdir()), "devfix-selftest-")
+        self._closing.callback(scratch.close)
+        self.folder = scratch.path.resolve()
         for name in ("workspace", "original/.git"):
             (self.folder / name).mkdir(parents=True)
         (self.folder / "original" / "source").write_text(self.mark)
@@ -156,7 +159,8 @@ class _Stage:
 
     def _planted(self) -> Iterator[Path]:
         for folder in (Path.home(), self.folder):
-            secret = folder / f".devfix-selftest-{self.mark}"
+            _sweep(folder)
+            secret = folder / f"{_PLANTED}{self.mark}"
             with suppress(OSError):
                 secret.write_text("a secret")
                 self._closing.callback(secret.unlink, missing_ok=True)
@@ -175,6 +179,14 @@ class _Stage:
 
     def close(self) -> None:
         self._closing.close()
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what self-tests have left that were killed."""
+    for left in folder.glob(f"{_PLANTED}*"):
+        with suppress(OSError):
+            if is_left(left, stat.S_IFREG, age=10 * _SECONDS):
+                left.unlink()
 
 
 @contextmanager

@@ -7,28 +7,22 @@ killed process left behind is removed by the next.
 
 from __future__ import annotations
 
-import fcntl
 import os
-import secrets
 import shutil
 import stat
-import sys
 import tempfile
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from tools.scratch import Scratch, remove_tree, scratch_folder
 from tools.workspace import DEPENDENCY_FOLDERS
 
 MOUNTED_FOLDERS = (".git", *DEPENDENCY_FOLDERS)
 """Top-level names of the original that a command sees, read-only, over the workspace."""
 
 _PREFIX = ".devfix-view-"
-_SWEEP_AGE = 60.0
-"""Seconds; a younger folder may belong to a process that has not locked it yet."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,50 +108,9 @@ def _special(mode: int) -> bool:
     return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode))
 
 
-def _scratch(root: Path) -> tuple[Path, int]:
-    """A fresh folder on the workspace's own file system, locked as long as this process lives."""
-    parent = root.parent if os.access(root.parent, os.W_OK) else Path(tempfile.gettempdir())
-    _sweep(parent)
-    scratch = parent / f"{_PREFIX}{secrets.token_hex(8)}"
-    scratch.mkdir(mode=0o700)
-    return scratch, _lock(scratch)
-
-
-def _lock(scratch: Path) -> int:
-    lock = os.open(scratch, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    return lock
-
-
-def _sweep(parent: Path) -> None:
-    for left in parent.glob(f"{_PREFIX}*"):
-        try:
-            if time.time() - left.lstat().st_mtime < _SWEEP_AGE:
-                continue
-            lock = _lock(left)
-        except OSError:
-            continue  # in use
-        remove_tree(left)
-        os.close(lock)
-
-
-def remove_tree(root: Path) -> None:
-    """Remove a folder whatever the modes of what lies in it; what can't be removed is left to the next sweep."""
-
-    def retry(function: Callable[..., Any], path: str, _: object) -> None:
-        with suppress(OSError):
-            os.chmod(os.path.dirname(path), 0o700)
-            if not os.path.islink(path):
-                os.chmod(path, 0o700)
-            if function in {os.rmdir, os.unlink}:
-                function(path)
-            else:
-                shutil.rmtree(path, ignore_errors=True)
-
-    if sys.version_info >= (3, 12):
-        shutil.rmtree(root, onexc=retry)
-    else:
-        shutil.rmtree(root, onerror=retry)
+def _scratch(root: Path) -> Scratch:
+    """A fresh folder on the workspace's own file system."""
+    return scratch_folder(root.parent if os.access(root.parent, os.W_OK) else Path(tempfile.gettempdir()), _PREFIX)
 
 
 def disk_usage(root: Path, *, enough: int | None = None) -> int:
