@@ -138,6 +138,34 @@ def crash(
     return 0 if figures.whole else 1
 
 
+@app.command(short_help="the same errand on other systems, under the same kills")
+def peers(
+    kills: Annotated[int, typer.Option(min=1, help="SIGKILLs of each system's worker.")] = 50,
+    only: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="One system of the table; may be repeated.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Another seed strikes at other points.")] = 1,
+    as_json: Json = False,
+) -> int:
+    """DevFix, LangGraph, DBOS and Temporal refund orders while their workers are killed; the shop counts.
+
+    The others are installed, in the versions that the table names, into environments of their own below DEVFIX_HOME;
+    that takes a package index. Exit code 1 where a run of DevFix did not come through whole.
+    """
+    from scripts.bench.crash.peers.comparison import measure
+    from scripts.bench.crash.peers.figures import table
+    from scripts.cli.output import put, put_facts, say
+    from state.settings import read_settings
+
+    figures = asyncio.run(measure(read_settings(), kills=kills, seed=seed, only=only or [], tell=say))
+    if as_json:
+        _put(figures, as_json)
+    else:
+        put(table(figures) + "\n")
+        put_facts(figures.model_dump(include={"machine", "seed", "seconds"}))
+    return 0 if figures.whole else 1
+
+
 @app.command()
 def queue(
     kills: Annotated[int, typer.Option(metavar="N", min=1, help="Workers that are killed.")] = 10,

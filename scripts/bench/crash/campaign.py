@@ -28,7 +28,7 @@ from scripts.bench.crash.orphans import adopt_orphans, children, left_processes
 from scripts.bench.crash.plan import Plan
 from scripts.bench.crash.trial import Between, Trial
 from scripts.bench.crash.wire import Moment
-from scripts.bench.crash.workers import Worker
+from scripts.bench.crash.workers import Worker, has_socket
 from scripts.bench.machine import machine
 from scripts.bootstrap import Application, build
 from scripts.starting import begin, check_input, completed_input
@@ -300,7 +300,7 @@ class Campaign:
             await asyncio.sleep(0.02)
 
     def _owner(self, port: int) -> int | None:
-        return next((each.pid for each in self._workers if each.alive and each.has_socket(port)), None)
+        return next((each.pid for each in self._workers if each.alive and has_socket(each.pid, port)), None)
 
     def _worker_among(self, pids: Iterable[int]) -> int | None:
         workers = {each.pid for each in self._workers}

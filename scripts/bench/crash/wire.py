@@ -132,6 +132,17 @@ class _Session:
         """What has been written since the last commit was sent."""
         self.committing: list[str] = []
         """Commits that were sent and not answered."""
+        self._prepared: dict[bytes, str] = {}
+
+    def parse(self, name: bytes, statement: str) -> bool:
+        """A prepared statement counts each time that it is bound, one without a name here and now."""
+        if not name:
+            return self.read(statement)
+        self._prepared[name] = statement
+        return False
+
+    def bind(self, name: bytes) -> bool:
+        return self.read(self._prepared[name]) if name in self._prepared else False
 
     def read(self, statement: str) -> bool:
         """Take note of a statement; whether it is a commit of something."""
@@ -210,7 +221,7 @@ class DatabaseWire(Wire):
                     await self.pass_by(place, "before", self.who)
                 session.sent()
             there.write(kind + struct.pack(">I", len(body) + 4) + body)
-            if reader.at_eof() or not _has_more(reader):
+            if reader.at_eof() or not _has_more(reader) or there.is_closing():
                 await there.drain()
 
     @staticmethod
@@ -219,7 +230,10 @@ class DatabaseWire(Wire):
         if kind == b"Q":
             commits = session.read(body.rstrip(b"\0").decode(errors="replace"))
         elif kind == b"P":
-            commits = session.read(body.split(b"\0", 2)[1].decode(errors="replace"))
+            name, statement, _ = body.split(b"\0", 2)
+            commits = session.parse(name, statement.decode(errors="replace"))
+        elif kind == b"B":
+            commits = session.bind(body.split(b"\0", 2)[1])
         else:
             commits = False
         return commits or (kind in (b"Q", b"S") and not session.open and bool(session.writes))
@@ -236,7 +250,7 @@ class DatabaseWire(Wire):
                 await writer.drain()
                 await self.pass_by(place, "done", self.who)
             writer.write(kind + struct.pack(">I", len(body) + 4) + body)
-            if not _has_more(back):
+            if not _has_more(back) or writer.is_closing():
                 await writer.drain()
 
 

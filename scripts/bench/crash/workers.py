@@ -93,15 +93,16 @@ class Worker:
         self.kill()
         await self._wire.aclose()
 
-    def has_socket(self, port: int) -> bool:
-        """Whether it has a connection that goes out from this port of loopback. Linux only."""
-        wanted = _inode(port)
-        with suppress(OSError):
-            for descriptor in Path(f"/proc/{self.pid}/fd").iterdir():
-                with suppress(OSError):
-                    if wanted and os.readlink(descriptor) == f"socket:[{wanted}]":
-                        return True
-        return False
+
+def has_socket(pid: int, port: int) -> bool:
+    """Whether the process has a connection that goes out from this port of loopback. Linux only."""
+    wanted = _inode(port)
+    with suppress(OSError):
+        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(OSError):
+                if wanted and os.readlink(descriptor) == f"socket:[{wanted}]":
+                    return True
+    return False
 
 
 def _inode(port: int) -> str | None:
