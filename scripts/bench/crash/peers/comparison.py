@@ -91,6 +91,7 @@ class Driver:
     async def run(self, faults: Sequence[Fault]) -> Errand:
         """One errand, from its begin to its end; what stands at the shop is not counted yet."""
         await until_ready(self._worker)
+        before = len(self.next_seconds)
         self._order += 1
         self._seen.clear()
         self._here.clear()
@@ -104,7 +105,12 @@ class Driver:
             task.cancel()
         await self._settle(hangs=standing.startswith((RUNNING, WAITING)))
         return Errand(
-            order=self._order, struck=[str(each) for each in self.fallen], standing=standing, refunds=0, letters=0
+            order=self._order,
+            struck=[str(each) for each in self.fallen],
+            went_on_after=[round(each, 2) for each in self.next_seconds[before:]],
+            standing=standing,
+            refunds=0,
+            letters=0,
         )
 
     async def _accompany(self) -> str:
@@ -252,7 +258,7 @@ async def _errands(driver: Driver, name: str, kills: int, seed: int, tell: Tell)
         errand = await driver.run(faults)
         places.give_back(each for each in faults if each not in driver.fallen)
         errands.append(errand)
-        tell(f"{name}: order {errand.order} {errand.standing}; {', '.join(errand.struck) or 'undisturbed'}")
+        tell(f"{name}: {errand}")
     return errands
 
 

@@ -20,9 +20,15 @@ class Errand(BaseModel):
 
     order: int
     struck: list[str]
+    went_on_after: list[float] = []
+    """Seconds, as `next_seconds` below; a kill before it went on from the last one counts instead of that."""
     standing: str
     refunds: int
     letters: int
+
+    def __str__(self) -> str:
+        after = ", ".join(f"{each:.1f} s" for each in self.went_on_after)
+        return f"order {self.order} {self.standing}; {', '.join(self.struck)}; went on after {after or '-'}"
 
     @property
     def true_status(self) -> bool:
