@@ -150,13 +150,14 @@ class Driver:
     async def watch(self, moment: Moment) -> bool:
         if not self._under_way:
             return True
-        if moment.kind == "request" and moment.side == "before" and moment.who == self._worker.pid:
+        own = moment.who == self._worker.pid and self._worker.alive  # else it is on its way from one that is dead
+        if own and moment.kind == "request" and moment.side == "before":
             self._goes_on()
         self._seen[moment.place, moment.side] += 1
         here = Point(moment.place, moment.side, self._seen[moment.place, moment.side])
         self._here[here] = moment.kind
         fault = next((each for each in self._pending if each.at == here), None)
-        if fault is None or moment.who != self._worker.pid:
+        if fault is None or not own:
             return True
         self._pending.remove(fault)
         await asyncio.shield(self._aside(fault))
