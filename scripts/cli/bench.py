@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -14,7 +15,10 @@ from scripts.cli.options import Json
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from scripts.bench.crash.figures import CrashFigures, Kind
+    from scripts.bench.crash.figures import Kind
+    from scripts.signals import Signals
+
+Figures = TypeVar("Figures")
 
 app = typer.Typer(
     help="Measure on this machine, each figure beside its peer's where there is one.",
@@ -124,14 +128,8 @@ def crash(
     trials: list[OpenTrial] = [partial(job_trial, job, given)] if job else [partial(repair_trial, model), errand_trial]
     blows: dict[Kind, int] = {"kill": kills, "freeze": freezes, "cut": cuts, "restart": restarts}
     signals = Signals()
-
-    async def until_stopped() -> CrashFigures:
-        measuring = asyncio.ensure_future(measure(trials, blows, seed=seed, tell=say))
-        with signals.stopping(measuring):
-            return await measuring
-
     try:
-        figures = asyncio.run(until_stopped())
+        figures = asyncio.run(_until_stopped(measure(trials, blows, seed=seed, tell=say), signals))
     except asyncio.CancelledError:
         return signals.exit_code
     _put(figures, as_json)
@@ -155,9 +153,16 @@ def peers(
     from scripts.bench.crash.peers.comparison import measure
     from scripts.bench.crash.peers.figures import table
     from scripts.cli.output import put, put_facts, say
+    from scripts.signals import Signals
     from state.settings import read_settings
 
-    figures = asyncio.run(measure(read_settings(), kills=kills, seed=seed, only=only or [], tell=say))
+    signals = Signals()
+    try:
+        figures = asyncio.run(
+            _until_stopped(measure(read_settings(), kills=kills, seed=seed, only=only or [], tell=say), signals)
+        )
+    except asyncio.CancelledError:
+        return signals.exit_code
     if as_json:
         _put(figures, as_json)
     else:
@@ -198,6 +203,13 @@ def load(
         read_settings(), active=active, waiting=waiting, workers=workers, call_seconds=call_seconds, tell=say
     )
     _put(asyncio.run(figures), as_json)
+
+
+async def _until_stopped(figures: Coroutine[Any, Any, Figures], signals: Signals) -> Figures:
+    """Raises CancelledError, once all is taken away again, where somebody wants it to stop."""
+    measuring = asyncio.ensure_future(figures)
+    with signals.stopping(measuring):
+        return await measuring
 
 
 def _put(figures: BaseModel, as_json: bool) -> None:

