@@ -17,7 +17,7 @@ TicketShape = Literal["roundup", "plain"]
 Security = Literal["starttls", "tls", "none"]
 
 
-def _without_credentials(url: str) -> str:
+def without_credentials(url: str) -> str:
     try:
         parts = urlsplit(url)
         credentials = parts.password is not None or (parts.scheme in {"http", "https"} and parts.username is not None)
@@ -34,7 +34,7 @@ def _without_credentials(url: str) -> str:
 def _http(url: str) -> str:
     if not url.startswith(("http://", "https://")):
         raise ValueError("it does not begin with http:// or https://")
-    return _without_credentials(url)
+    return without_credentials(url)
 
 
 HttpUrl = Annotated[str, AfterValidator(_http)]
@@ -53,7 +53,7 @@ class OutwardSettings(BaseModel):
     """How long the other side may take to act on a request, or to deliver: what it does not have after that, it never
     got."""
 
-    git_remote: Annotated[str, AfterValidator(_without_credentials)] | None = None
+    git_remote: Annotated[str, AfterValidator(without_credentials)] | None = None
     """Where branches are pushed: a URL, a path, or the name of one of the repository's own remotes (https or ssh)."""
     git_token_env: Variable | None = None
     git_token_user: str = "git"  # noqa: S105 - a user's name
@@ -82,7 +82,7 @@ class OutwardSettings(BaseModel):
     smtp_from: Address | None = None
     smtp_copy_to: Address | None = None
     """Gets a blind copy of each message: an address whose mailbox can be looked at."""
-    mailbox: Annotated[str, AfterValidator(_without_credentials)] | None = None
+    mailbox: Annotated[str, AfterValidator(without_credentials)] | None = None
     """Where a message that was sent can be found: `maildir:/PATH`, or `imaps://HOST/FOLDER`."""
     mailbox_user: str | None = None
     mailbox_password_env: Variable | None = None

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from pydantic import ConfigDict, Field, ValidationError, field_validator
 
 from state.errors import Refused
+from state.model_settings import ModelSettings
 from state.outward import OutwardSettings
 
 
@@ -34,7 +35,7 @@ def settings_file() -> Path:
     return home() / "settings.toml"
 
 
-class Settings(OutwardSettings):
+class Settings(ModelSettings, OutwardSettings):
     """One process's settings, read once at the composition root and handed down."""
 
     model_config = ConfigDict(extra="forbid")
@@ -51,8 +52,6 @@ class Settings(OutwardSettings):
     """An fsspec location for artifacts; without it they are kept in PostgreSQL."""
     job: str = "repair"
     """What runs are started as: a job's name, or `module:job` for one of the user's own."""
-    model: str | None = None
-    """`search-repair`, `scripted:FILE`, `recorded:RUN` or `openai:NAME`; without it the job's own default."""
     heartbeat_seconds: float = Field(default=1.0, gt=0)
     """How often a holder says that it lives, and learns that a person cancelled its run."""
     lease_seconds: float = Field(default=10.0, gt=0)
@@ -116,7 +115,8 @@ def usable_settings() -> Usable:
     except ValidationError as error:
         wrong = {str(each["loc"][0]): each for each in error.errors()}
     for name, each in wrong.items():
-        where = f"DEVFIX_{name.upper()}" if name in in_environment else f"{name} in {path}"
+        field = ".".join(map(str, each["loc"]))
+        where = f"DEVFIX_{name.upper()}" if name in in_environment else f"{field} in {path}"
         why = "does not exist" if each["type"] == "extra_forbidden" else f"is not valid: {each['msg']}"
         complaints.append(f"the setting {where} {why}")
     return Usable(Settings(**{name: value for name, value in values.items() if name not in wrong}), complaints)

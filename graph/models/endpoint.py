@@ -1,53 +1,111 @@
-"""openai:NAME: any OpenAI-compatible endpoint, through langchain-openai's ChatOpenAI.
+"""openai:NAME: any OpenAI-compatible endpoint, through langchain-openai's ChatOpenAI, or Azure's.
 
 What its client libraries raise becomes `ModelTrouble` here, in the one module that knows them; importing it takes a
-second, so `load` does that when such a model is asked for.
+second, so `load` does that when such a model is asked for. The clients try nothing again: the chain does.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
-from typing import Any, Final
+import logging
+import re
+import ssl
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import httpx2
 import openai
 from langchain_core.callbacks import AsyncCallbackManagerForLLMRun
-from langchain_core.exceptions import ModelError
-from langchain_core.messages import BaseMessage
+from langchain_core.exceptions import ContextOverflowError, ModelError
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessageChunk, BaseMessage
+from langchain_core.messages.ai import UsageMetadata
 from langchain_core.outputs import ChatGenerationChunk, ChatResult
-from langchain_openai import ChatOpenAI
-from pydantic import SecretStr
+from langchain_core.runnables import Runnable
+from langchain_core.tools import BaseTool
+from langchain_openai import AzureChatOpenAI, ChatOpenAI
+from pydantic import PrivateAttr, SecretStr
 
-from graph.models.ask import ModelTrouble, trouble_of
+from graph.models.secrets import Secrets
+from graph.models.trouble import ModelTrouble, Remedy, retry_after
+from state.errors import Refused
+from state.model_settings import EndpointSettings
 
-_TIMEOUT: Final = httpx2.Timeout(120.0, connect=10.0)
-"""Seconds without a byte, not in all. An instance of its own also keeps langchain-openai from sharing one connection
-pool between event loops."""
+_CONNECT_SECONDS: Final = 10.0
 _UNREADABLE: Final = (AttributeError, KeyError, IndexError, TypeError, ValueError)
 """What the client libraries raise on an answer of a form that they do not know: no `choices`, an `error` within a
 success, a chunk that is not JSON."""
 _TOLD: Final = 600
 """Characters of an error: some servers send a whole page."""
+_KEY_REFUSED: Final = frozenset({401, 403})
+_PASSING: Final = frozenset({408, 409, 425, 429})
+"""Refusals that are over after a while; so is whatever is the server's own fault."""
+_TOO_MUCH: Final = frozenset({429, 503, 529})
+_SPENT: Final = ("insufficient_quota", "billing_hard_limit_reached", "billing_not_active")
+"""Codes of a 429 that no waiting helps against."""
+_FILTERED: Final = ("content_filter", "ResponsibleAIPolicyViolation")
+_NO_KEY: Final = "none"
+_FUNCTION: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+"""What such an endpoint takes as the name of a tool."""
+
+_log = logging.getLogger(__name__)
 
 
 class RequestNotMade(RuntimeError):
     """The conversation can't be put into a request: DevFix's own mistake, not the model's trouble."""
 
 
-class Endpoint(ChatOpenAI):
-    """ChatOpenAI, which answers or raises `ModelTrouble`; the key is in none of its messages."""
+if TYPE_CHECKING:
+    from langchain_openai import ChatOpenAI as _Client
+else:
+    # A mixin that is itself a Pydantic model would bring BaseChatModel's fields back over those of the clients.
+    _Client = object
+
+
+class _Tamed(_Client):
+    """What both clients are made to do: they answer or raise `ModelTrouble`, and no secret is in its message."""
+
+    _place: str
+    _secrets: tuple[str, ...]
+    _streams: bool
+
+    @property
+    def place(self) -> str:
+        """The model and where it is, for who shares it with others."""
+        return self._place
+
+    async def aclose(self) -> None:
+        """Close the connections, in the event loop that opened them."""
+        await self.root_async_client.close()
 
     async def _astream(self, *args: Any, **kwargs: Any) -> AsyncIterator[ChatGenerationChunk]:
-        answered = False
+        answered, usage = False, None
         try:
-            async for chunk in super()._astream(*args, **kwargs):
+            async for chunk in (super()._astream if self._streams else self._at_once)(*args, **kwargs):
                 answered = True
+                usage = _taken(chunk) or usage
                 yield chunk
         except (ModelError, openai.OpenAIError, httpx2.HTTPError, *_UNREADABLE) as error:
             raise self._trouble(error) from None
         if not answered:
             raise ModelTrouble("model_error", "the model's server ended its answer before it began")
+        if usage is not None:
+            yield ChatGenerationChunk(message=AIMessageChunk(content="", usage_metadata=usage))
+
+    async def _at_once(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: AsyncCallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> AsyncIterator[ChatGenerationChunk]:
+        """The whole answer as the one chunk of a stream, so that it is read as strictly as any."""
+        payload = self._get_request_payload(messages, stop=stop, **kwargs)
+        answer = (await self.async_client.create(**payload)).model_dump()
+        first = answer["choices"][0]
+        chunk = {**answer, "choices": [{**first, "delta": first["message"]}]}
+        if (made := self._convert_chunk_to_generation_chunk(chunk, AIMessageChunk, {})) is not None:
+            yield made
 
     async def _agenerate(
         self,
@@ -61,43 +119,162 @@ class Endpoint(ChatOpenAI):
         except (ModelError, openai.OpenAIError, httpx2.HTTPError, *_UNREADABLE) as error:
             raise self._trouble(error) from None
 
-    async def aclose(self) -> None:
-        """Close the connections, in the event loop that opened them."""
-        await self.root_async_client.close()
+    def bind_tools(
+        self, tools: Sequence[dict[str, Any] | type | Callable[..., Any] | BaseTool], **kwargs: Any
+    ) -> Runnable[Any, Any]:
+        """With the tools that such an endpoint takes; one that it does not would make it refuse every request."""
+        fit = [tool for tool in tools if not isinstance(tool, dict) or _is_function(tool)]
+        for tool in [tool for tool in tools if tool not in fit]:
+            _log.warning("%s is not sent the tool %s, whose form it would refuse", self._place, _name_of(tool))
+        return super().bind_tools(fit, **kwargs)
 
     def _get_request_payload(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         try:
             payload: dict[str, Any] = super()._get_request_payload(*args, **kwargs)
         except _UNREADABLE as error:
             raise RequestNotMade(f"{type(error).__name__}: {error}") from error
+        if "messages" in payload:
+            payload["messages"] = _taking_turns(payload["messages"])
         return {name: _sendable(value) for name, value in payload.items()}
 
     def _convert_chunk_to_generation_chunk(
         self, chunk: dict[str, Any], default_chunk_class: type, base_generation_info: dict[str, Any] | None
     ) -> ChatGenerationChunk | None:
-        """A refusal is kept: langchain-openai reads it from whole answers only."""
-        made = super()._convert_chunk_to_generation_chunk(chunk, default_chunk_class, base_generation_info)
-        choices = chunk.get("choices") or [{}]
-        if made is not None and (refusal := (choices[0].get("delta") or {}).get("refusal")):
+        """A refusal is kept: langchain-openai reads it from whole answers only. So are calls without an index, and
+        arguments that are no text, as some servers send them."""
+        delta = _delta(chunk)
+        for call in delta.get("tool_calls") or ():
+            call.setdefault("index", None)
+            if isinstance(arguments := call["function"].get("arguments"), dict):
+                call["function"]["arguments"] = json.dumps(arguments)
+        made: ChatGenerationChunk | None = super()._convert_chunk_to_generation_chunk(
+            chunk, default_chunk_class, base_generation_info
+        )
+        if made is not None and (refusal := delta.get("refusal")):
             made.message.additional_kwargs["refusal"] = refusal
         return made
 
     def _trouble(self, error: Exception) -> ModelTrouble:
-        kind = trouble_of(error, status=getattr(error, "status_code", None))
-        return ModelTrouble(kind, self._scrubbed(" ".join(_sentence(error).split()))[:_TOLD])
+        said = self._scrubbed(" ".join(_sentence(error).split()))[:_TOLD]
+        status, headers = _status(error), _headers(error)
+        if status in _KEY_REFUSED:
+            return ModelTrouble("model_key_refused", said)
+        if _is_filtered(error):
+            return ModelTrouble("refused", said)
+        pause = retry_after(headers) if status in _TOO_MUCH else None
+        limited = status == 429 or pause is not None
+        return ModelTrouble("model_error", said, remedy=_remedy(error, status, headers), pause=pause, limited=limited)
 
     def _scrubbed(self, text: str) -> str:
-        """Without the key, which some servers and proxies send back in their errors."""
-        key = self.openai_api_key
-        return text.replace(key.get_secret_value(), "***") if isinstance(key, SecretStr) else text
+        """Without the secrets, which some servers and proxies send back in their errors."""
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        return text
+
+
+class Endpoint(_Tamed, ChatOpenAI):
+    """ChatOpenAI, tamed."""
+
+    _place: str = PrivateAttr(default="")
+    _secrets: tuple[str, ...] = PrivateAttr(default=())
+    _streams: bool = PrivateAttr(default=True)
+
+
+class AzureEndpoint(_Tamed, AzureChatOpenAI):
+    """AzureChatOpenAI, tamed."""
+
+    _place: str = PrivateAttr(default="")
+    _secrets: tuple[str, ...] = PrivateAttr(default=())
+    _streams: bool = PrivateAttr(default=True)
+
+
+def _taken(chunk: ChatGenerationChunk) -> UsageMetadata | None:
+    """The chunk's usage, taken off it: of a server that tells it with each chunk, as it grows, the last one counts."""
+    message = chunk.message
+    if not isinstance(message, AIMessageChunk) or message.usage_metadata is None:
+        return None
+    usage, message.usage_metadata = message.usage_metadata, None
+    return usage
+
+
+def _delta(chunk: Mapping[str, Any]) -> dict[str, Any]:
+    choices = chunk.get("choices") or [{}]
+    return choices[0].get("delta") or {}
+
+
+def _is_function(tool: Mapping[str, Any]) -> bool:
+    return tool.get("type") == "function" and _FUNCTION.fullmatch(_name_of(tool)) is not None
+
+
+def _name_of(tool: Any) -> str:
+    return str((tool.get("function") or {}).get("name") or tool.get("type")) if isinstance(tool, dict) else str(tool)
+
+
+def _status(error: Exception) -> int | None:
+    """The HTTP status; for an error in the middle of a stream, the code that it gives in its place."""
+    if isinstance(status := getattr(error, "status_code", None), int):
+        return status
+    code = getattr(error, "code", None)
+    return int(code) if isinstance(code, (int, str)) and str(code).isdigit() else None
+
+
+def _headers(error: Exception) -> Mapping[str, str]:
+    return getattr(getattr(error, "response", None), "headers", None) or {}
+
+
+def _is_filtered(error: Exception) -> bool:
+    return getattr(error, "status_code", None) == 400 and any(
+        word in str(getattr(error, "body", None)) for word in _FILTERED
+    )
+
+
+def _remedy(error: Exception, status: int | None, headers: Mapping[str, str]) -> Remedy:
+    told = headers.get("x-should-retry")
+    if told in {"true", "false"}:
+        return "again" if told == "true" else "another"
+    if isinstance(error, ContextOverflowError) or getattr(error, "code", None) in _SPENT:
+        return "another"
+    if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in _causes(error)):
+        return "another"
+    return "again" if status is None or status in _PASSING or status >= 500 else "another"
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    cause: BaseException | None = error
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__ or cause.__context__
 
 
 def _sentence(error: Exception) -> str:
     if isinstance(error, json.JSONDecodeError):
         return f"the model's server sent something that is not JSON: {error}"
+    if isinstance(error, openai.APIConnectionError):
+        return f"{type(error).__name__}: {error} ({[*_causes(error)][-1] or 'no reason was given'})"
     if isinstance(error, (ModelError, openai.OpenAIError, httpx2.HTTPError)):
-        return f"{type(error).__name__}: {error}"
+        return f"{type(error).__name__}: {error}{_more(error)}"
     return f"the model's server sent an answer that can't be read ({type(error).__name__}: {error})"
+
+
+def _more(error: Exception) -> str:
+    """What the server said besides, where openai reads no message out of it: {"error": "no such model"}, a page."""
+    body = getattr(error, "body", None)
+    if not body or (isinstance(body, dict) and body.get("message")):
+        return ""
+    return f" - {body if isinstance(body, str) else json.dumps(body)}"
+
+
+def _taking_turns(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """With what one side says in a row as one message: the templates of some local models take nothing else."""
+    turns: list[dict[str, Any]] = []
+    for message in messages:
+        last = turns[-1] if turns else {}
+        both = (last.get("content"), message.get("content"))
+        if last.get("role") == message.get("role") == "user" and all(isinstance(each, str) for each in both):
+            turns[-1] = {**last, "content": "\n\n".join(map(str, both))}
+        else:
+            turns.append(message)
+    return turns
 
 
 def _sendable(value: Any) -> Any:
@@ -112,6 +289,43 @@ def _sendable(value: Any) -> Any:
     return value
 
 
-def endpoint(model: str, *, retries: int) -> Endpoint:
-    """The model behind OPENAI_BASE_URL, with OPENAI_API_KEY."""
-    return Endpoint(model=model, max_retries=retries, timeout=_TIMEOUT, stream_usage=True)
+def endpoint(name: str, settings: EndpointSettings, secrets: Secrets, *, silence_seconds: float) -> BaseChatModel:
+    """The model `openai:NAME` where its settings say. Raises Refused for certificates that can't be read."""
+    common: dict[str, Any] = {
+        "model": settings.name or name.partition(":")[2],
+        "api_key": SecretStr(secrets.key or _NO_KEY),
+        "max_retries": 0,
+        "timeout": (timeout := httpx2.Timeout(silence_seconds, connect=_CONNECT_SECONDS)),
+        "stream_usage": True,
+        "stream_chunk_timeout": None,  # httpx watches for silence, the caller over the whole
+        "http_async_client": _client(settings, secrets, timeout),
+        "openai_proxy": None,
+    }
+    if settings.max_tokens is not None:
+        common["max_tokens"] = settings.max_tokens
+    made: Endpoint | AzureEndpoint
+    if settings.api_version is not None:
+        made = AzureEndpoint(azure_endpoint=settings.base_url, api_version=settings.api_version, **common)
+    else:
+        made = Endpoint(base_url=settings.base_url, **common) if settings.base_url else Endpoint(**common)
+    made._place = f"{name} at {made.root_async_client.base_url}"
+    made._secrets, made._streams = secrets.all, settings.stream
+    return made
+
+
+def _client(settings: EndpointSettings, secrets: Secrets, timeout: httpx2.Timeout) -> httpx2.AsyncClient:
+    """One of its own, so that no two event loops share a pool. Redirects are not followed: key and headers go to the
+    server that was named and to no other."""
+    verify: ssl.SSLContext | bool = True
+    if settings.ca_bundle is not None:
+        try:
+            verify = ssl.create_default_context(cafile=settings.ca_bundle)
+        except OSError as error:
+            raise Refused(f"the certificates in {settings.ca_bundle} can't be used: {error}") from None
+    return httpx2.AsyncClient(
+        verify=verify,
+        proxy=secrets.proxy or settings.proxy,
+        headers={**settings.headers, **secrets.headers},
+        timeout=timeout,
+        follow_redirects=False,
+    )

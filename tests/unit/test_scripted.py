@@ -16,6 +16,7 @@ from graph.models.scripted import ScriptedModel, Turn
 from state.errors import Refused
 from state.messages import flatten
 from state.runs import MemoryRuns
+from state.settings import Settings
 from state.trace import Call, MemoryTrace
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -182,7 +183,7 @@ async def test_models_are_found_by_name(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     runs = MemoryRuns()
     await runs.register("a1")
-    loader = ModelLoader(runs=runs, trace=MemoryTrace())
+    loader = ModelLoader(runs=runs, trace=MemoryTrace(), settings=Settings(home=tmp_path))
     path = tmp_path / "script.json"
     path.write_text('["hello"]')
     assert isinstance(await loader.get(f"scripted:{path}"), ScriptedModel)
