@@ -37,6 +37,9 @@ def _result(call: Mapping[str, Any], results: Mapping[str, ToolMessage]) -> Tool
 
 def _bare(message: BaseMessage) -> BaseMessage:
     """The message without what is kept for people and for the job only."""
+    if isinstance(message, AIMessage) and (message.invalid_tool_calls or message.additional_kwargs):
+        # Of a state that was edited from outside: no provider takes back what it could not read, or another's fields.
+        return message.model_copy(update={"invalid_tool_calls": [], "additional_kwargs": {}})
     if isinstance(message, ToolMessage) and message.artifact is not None:
         return message.model_copy(update={"artifact": None})
     if isinstance(message, HumanMessage) and DEVFIX in message.additional_kwargs:

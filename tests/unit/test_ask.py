@@ -15,8 +15,9 @@ from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResu
 from langgraph.errors import GraphInterrupt
 from pydantic import Field
 
-from graph.models.ask import Answer, ModelTrouble, ask
+from graph.models.ask import Answer, ask
 from graph.models.scripted import ScriptedModel
+from graph.models.trouble import ModelTrouble
 
 FINISHED = {"model_provider": "somebody", "finish_reason": "tool_calls", "model_name": "some-model"}
 
@@ -219,7 +220,8 @@ async def test_a_streamed_call_is_put_together() -> None:
 
 
 @pytest.mark.parametrize(
-    "args", ['{"what": "the se', '{"what": "sea"', "[1]", "null", '{"x": NaN}', '{"a": 1}{"a": 2}']
+    "args",
+    ['{"what": "the se', '{"what": "sea"', "[1]", "null", '{"x": NaN}', '{"a": 1}{"a": 2}', '{"a": ' + "[" * 100_000],
 )
 async def test_a_streamed_call_that_was_cut_is_not_completed(args: str) -> None:
     """LangChain itself makes {"what": "the se"} of it, with a finish reason that says all is well."""
