@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from state.agent_state import Decision
 from state.failures import Failure, FailureKind
@@ -15,8 +15,8 @@ class Response(NamedTuple):
     decision: Decision
     """While the failure has not come `limit` times in a row."""
     limit: int
-    then: Decision
-    """From then on."""
+    then: Decision | Literal["fall back"]
+    """From then on. fall back: the run's next model is asked, in the same turn (`graph.models.chain`)."""
     standing: Standing | None = None
     """How the run ends or waits, where `then` is stop."""
     first: Decision | None = None
@@ -29,7 +29,8 @@ POLICY: Final[dict[FailureKind, Response]] = {
     "tool_failed": Response("continue", 5, "escalate"),
     "invalid_arguments": Response("continue", 5, "escalate"),
     "unknown_tool": Response("continue", 3, "escalate"),
-    "model_error": Response("retry", 4, "stop", Standing("failed", "model_unavailable")),
+    "model_error": Response("retry", 4, "fall back"),
+    "model_unavailable": Response("stop", 0, "stop", Standing("failed", "model_unavailable")),
     "model_key_refused": Response("stop", 0, "stop", Standing("failed", "model_unavailable")),
     "unparsable_output": Response("retry", 1, "stop", Standing("failed", "unparsable_output")),
     "truncated_output": Response("retry", 2, "stop", Standing("failed", "unparsable_output")),
@@ -58,7 +59,7 @@ class Ruling(NamedTuple):
 def rule(failure: Failure, in_a_row: int) -> Ruling:
     """The table's answer to a failure that has come `in_a_row` times without anything else between."""
     row = POLICY[failure.kind]
-    decision = row.decision if in_a_row <= row.limit else row.then
+    decision = row.decision if in_a_row <= row.limit or row.then == "fall back" else row.then
     if in_a_row == 1 and row.first is not None:
         decision = row.first
     return Ruling(decision, row.standing if decision == "stop" else None)

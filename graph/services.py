@@ -7,15 +7,15 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Protocol
-
-from langchain_core.language_models import BaseChatModel
+from typing import TYPE_CHECKING
 
 from state.errors import Fenced, Refused
 
 if TYPE_CHECKING:
     from graph.attempt import Attempt
     from graph.jobs import Job
+    from graph.models.chain import Chain
+    from graph.models.load import ModelLoader
     from graph.models.prices import Prices
     from state.approvals import Approvals
     from state.artifacts import Artifacts
@@ -27,13 +27,6 @@ if TYPE_CHECKING:
     from state.trace import Trace
     from tools.execution import Execution
     from tools.workspaces import Workspaces
-
-
-class Models(Protocol):
-    """Finds the model that a run names."""
-
-    async def get(self, name: str) -> BaseChatModel:
-        """Raises Refused for a name that stands for nothing, or whose settings are missing."""
 
 
 def _now() -> datetime:
@@ -62,7 +55,9 @@ class Services:
     snapshots: Snapshots
     workspaces: Workspaces
     execution: Execution
-    models: Models
+    models: ModelLoader
+    chain: Chain
+    """Asks them."""
     jobs: Mapping[str, Job]
     prices: Prices
     label: str = "process"

@@ -24,13 +24,14 @@ class Spent(NamedTuple):
     """None: nobody has said what the model costs."""
 
 
-def unpriced(model: str, limit: float | None, prices: Prices) -> str | None:
-    """A sentence where a budget of money can't be held, because nobody has said what the model costs."""
-    if limit is None or prices.of(model) is not None:
+def unpriced(models: Sequence[str], limit: float | None, prices: Prices) -> str | None:
+    """A sentence where a budget of money can't be held, because nobody has said what one of the models costs."""
+    unknown = [model for model in models if prices.of(model) is None]
+    if limit is None or not unknown:
         return None
     return (
-        f"nobody has said what {model} costs, so a budget of {limit:g} USD could not be held; put its price into a "
-        "file that DEVFIX_PRICES names, or limit tokens (--budget-tokens)"
+        f"nobody has said what {unknown[0]} costs, so a budget of {limit:g} USD could not be held; put its price into "
+        "a file that DEVFIX_PRICES names, or limit tokens (--budget-tokens)"
     )
 
 

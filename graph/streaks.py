@@ -1,7 +1,8 @@
 """How many turns in a row have failed in the same way: what the failure table's limits count.
 
 Kinds that stand for one trouble (answers that can't be used, whatever is wrong with each) count as one family. A turn
-counts once, however many of its calls fail; a turn without a failure of that line begins the count anew.
+counts once, however many of its calls fail; a turn without such a failure begins the count anew. A model that does not
+answer has no turn: its tries are counted where it is asked (`graph.models.chain`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from state.failures import FailureKind
 UNUSABLE: Final = frozenset[FailureKind]({"unparsable_output", "truncated_output", "empty_output", "refused"})
 """Answers that can't be used. The model is told why, to give its answer again; that its server was down is none of its
 business."""
-_OF_THE_MODEL: Final = frozenset({"unusable", "model_error"})
 
 
 def family(kind: FailureKind) -> str:
@@ -29,12 +29,7 @@ def counted(streaks: Mapping[str, int], turn: Iterable[str], fresh: Iterable[Fai
 
 
 def kept(streaks: Mapping[str, int], turn: Iterable[str]) -> dict[str, int]:
-    """What is left at the end of a turn in which these failed: trouble of another kind with the model, between answers
-    that can't be used, does not begin their count anew. Nor does a turn that gets somewhere, between two standstills:
-    a circle takes many turns."""
-    lines = {_line(each) for each in turn} | {"no_progress"}
-    return {each: count for each, count in streaks.items() if _line(each) in lines}
-
-
-def _line(family: str) -> str:
-    return "model" if family in _OF_THE_MODEL else family
+    """What is left at the end of a turn in which these failed. A turn that gets somewhere, between two standstills,
+    does not begin their count anew: a circle takes many turns."""
+    left = {*turn, "no_progress"}
+    return {each: count for each, count in streaks.items() if each in left}

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from graph.agent import build_agent
 from graph.durable import DurableGraph
 from graph.jobs import Job
+from graph.models.chain import Chain
 from graph.models.load import ModelLoader
 from graph.models.prices import Prices
 from graph.notices import announcer
+from graph.policy import POLICY
 from graph.services import Services
 from scripts.jobs import SHIPPED, equipped, known_jobs
 from state.approvals import PostgresApprovals
@@ -19,6 +21,7 @@ from state.checkpointer import FencedSaver
 from state.database import Database
 from state.ledger import PostgresLedger
 from state.outbox import Outbox
+from state.pauses import Pauses
 from state.queue import Queue
 from state.runs import PostgresRuns
 from state.settings import Settings, read_settings
@@ -67,7 +70,10 @@ def build(settings: Settings | None = None, *, label: str, jobs: Mapping[str, Jo
     trace = PostgresTrace(database=database)
     artifacts = open_artifacts(settings=settings, database=database)
     snapshots = Snapshots(artifacts=artifacts)
-    models = ModelLoader(runs=runs, trace=trace)
+    models = ModelLoader(runs=runs, trace=trace, settings=settings)
+    chain = Chain(
+        models=models, pauses=Pauses(database=database), settings=settings, retries=POLICY["model_error"].limit
+    )
 
     async def close() -> None:
         await models.close()
@@ -90,8 +96,9 @@ def build(settings: Settings | None = None, *, label: str, jobs: Mapping[str, Jo
             retries=settings.tool_retries,
         ),
         models=models,
+        chain=chain,
         jobs=equipped(jobs, settings),
-        prices=Prices.read(settings.prices),
+        prices=Prices.read(settings.prices, settings.served),
         label=label,
         open=database.open,
         close=close,

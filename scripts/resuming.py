@@ -53,7 +53,8 @@ async def make_ready(application: Application, run: Run, changes: Raise) -> bool
     ended = run.status in TERMINAL
     limits = _limits(run, snapshot.values, changes)
     model = changes.model or str(snapshot.values.get("model") or "")
-    if model and (why := unpriced(model, limits["budgets"]["usd"], application.services.prices)):
+    models = application.services.chain.names(model) if model else []
+    if why := unpriced(models, limits["budgets"]["usd"], application.services.prices):
         raise Refused(f"{why}; nothing was changed")
     if ended and not snapshot.next:
         await _reopen(application, snapshot, {**limits, **_model(changes)})

@@ -68,7 +68,7 @@ async def check_input(application: Application, given: RunInput) -> None:
     model = given.model or application.settings.model or job.default_model
     await application.services.models.get(model)
     limit = application.settings.budget_usd if given.budget_usd is None else given.budget_usd
-    if why := unpriced(model, limit, application.services.prices):
+    if why := unpriced(application.services.chain.names(model), limit, application.services.prices):
         raise Refused(f"{why}; nothing was begun")
 
 

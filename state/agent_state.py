@@ -119,6 +119,8 @@ class AgentState(BaseModel):
     goal: str = ""
     job: str = "repair"
     model: str = ""
+    answered_by: str = ""
+    """Which of the run's models gave the last answer."""
     status: Status = "running"
     reason: Reason | None = None
     step: int = 0
@@ -197,6 +199,7 @@ class Channels(TypedDict, total=False):
     goal: str
     job: str | None
     model: str | None
+    answered_by: str
     status: str
     reason: str | None
     step: Annotated[int, latest]

@@ -13,6 +13,7 @@ FailureKind = Literal[
     "invalid_arguments",
     "unknown_tool",
     "model_error",
+    "model_unavailable",
     "model_key_refused",
     "unparsable_output",
     "truncated_output",

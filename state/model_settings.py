@@ -123,6 +123,11 @@ class ModelSettings(BaseModel):
                 raise ValueError(f"{name!r} is not the name of a model at an endpoint (openai:NAME)")
         return given
 
+    @property
+    def served(self) -> dict[str, str]:
+        """What their servers call the models that are called otherwise here."""
+        return {name: each.name for name, each in self.models.items() if each.name}
+
     def endpoint(self, name: str) -> EndpointSettings:
         """Where the model of this name is reached: its own settings over those for all."""
         common = {field: getattr(self, f"model_{field}") for field in EndpointSettings.model_fields if field != "name"}

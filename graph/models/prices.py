@@ -39,21 +39,23 @@ _TABLE: Final = TypeAdapter(dict[str, Price])
 class Prices:
     """Finds the price of a model by its name."""
 
-    def __init__(self, table: Mapping[str, Price]) -> None:
+    def __init__(self, table: Mapping[str, Price], names: Mapping[str, str] | None = None) -> None:
+        """`names`: what servers call those models that the user calls otherwise."""
         self._table = table
+        self._names = names or {}
 
     @classmethod
-    def read(cls, path: Path | None = None) -> Prices:
+    def read(cls, path: Path | None = None, names: Mapping[str, str] | None = None) -> Prices:
         """The shipped table, with the user's over it. Raises Refused for a file that can't be used."""
         shipped = (files(__package__) / "prices.toml").read_text("utf-8")
-        return cls({**_TABLE.validate_python(tomllib.loads(shipped)), **(_own(path) if path else {})})
+        return cls({**_TABLE.validate_python(tomllib.loads(shipped)), **(_own(path) if path else {})}, names)
 
     def of(self, model: str) -> Price | None:
         """None where nobody has said what the model costs. A dated version costs what its model does."""
         kind, _, name = model.partition(":")
         if kind in _OFFLINE:
             return FREE
-        name = name or kind
+        name = self._names.get(model) or name or kind
         return self._table.get(model) or self._table.get(name) or self._table.get(_DATED.sub("", name))
 
 

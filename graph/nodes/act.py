@@ -6,28 +6,32 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from functools import partial
 from typing import Any
 
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessage, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
+from graph.asking import RunAsker
 from graph.attempt import Attempt
 from graph.jobs import Job, dressed
 from graph.limits import limit_of
-from graph.models.ask import Answer, ModelTrouble, ask, read_again
+from graph.models.ask import Answer, Heard, ask, read_again
+from graph.models.chain import Answered, PutDown
+from graph.models.trouble import ModelTrouble
 from graph.prompts import INTERRUPTED, open_calls, render
 from graph.services import Services
 from graph.spending import Spent, spent
 from graph.update import Update, update
 from state.agent_state import AgentState, ToolCall
-from state.errors import Refused
 from state.failures import Failure
 from state.trace import Call
 
+_ASKED = "asked"
+"""In the request of an answered call: by which of the run's models. `model` is the first of them."""
+
 
 async def act(state: AgentState, *, services: Services) -> Update:
-    """One turn of the model, or a call that the job opens with; recorded in the trace before anything follows it."""
+    """One turn of the run's models, or a call that the job opens with; in the trace before anything follows it."""
     if limit_of(state) is not None:
         return update(decision=None)  # review says which, and ends the run
     job = services.job(state.job)
@@ -38,39 +42,56 @@ async def act(state: AgentState, *, services: Services) -> Update:
     messages = render(prompt, state.messages)
     call_id = f"model-{state.step + 1}"
     attempt = services.attempt(state.run_id)
-    count = partial(spent, asked=messages, tools=job.toolbox.schemas, price=services.prices.of(state.model))
     call = _call(state, started, attempt.epoch, call_id, _request(state, prompt, job))
-    if (record := await _already_given(call, attempt, services)) is not None:
-        answer = read_again(record, messages, call_id=call_id)
-        return _turn(state, answer, job, count(answer.record), attempt.lap())
+    if (known := await _already_given(call, attempt, services)) is not None:
+        answered = Answered(
+            _asked(known), read_again(known.result or {}, messages, job.toolbox.schemas, call_id=call_id)
+        )
+        return _turn(state, answered, job, _spent(answered, messages, job, services), attempt.lap())
     try:
         with attempt.making(call_id, f"a call of the model {state.model}"):
-            answer = await ask(await _model(state, services), messages, job.toolbox.schemas, call_id=call_id)
+            answered = await _ask(state, messages, job, call, services)
+    except PutDown:
+        return update(decision=None, active_seconds=state.active_seconds + attempt.lap())
     except ModelTrouble as trouble:
-        await services.trace.record(call.model_copy(update={"error": str(trouble), "ended_at": services.now()}))
         failure = Failure(kind=trouble.kind, detail=str(trouble), step=state.step)
         return update(failures=[failure], pending_actions=[], active_seconds=state.active_seconds + attempt.lap())
-    cost = count(answer.record)
-    await services.trace.record(_answered(call, answer, cost.usd).model_copy(update={"ended_at": services.now()}))
-    return _turn(state, answer, job, cost, attempt.lap())
+    cost = _spent(answered, messages, job, services)
+    await services.trace.record(_answered(call, answered, cost.usd).model_copy(update={"ended_at": services.now()}))
+    return _turn(state, answered, job, cost, attempt.lap())
 
 
-async def _already_given(call: Call, attempt: Attempt, services: Services) -> Mapping[str, Any] | None:
+async def _ask(
+    state: AgentState, messages: Sequence[BaseMessage], job: Job, call: Call, services: Services
+) -> Answered:
+    schemas, seconds = job.toolbox.schemas, services.settings.model_call_seconds
+
+    async def question(model: BaseChatModel, heard: Heard) -> Answer:
+        return await ask(model, messages, schemas, call_id=call.call_id, seconds=seconds, heard=heard)
+
+    asker = RunAsker(state, services, services.attempt(state.run_id), call)
+    return await services.chain.ask(state.model, question, asker)
+
+
+def _spent(answered: Answered, messages: Sequence[BaseMessage], job: Job, services: Services) -> Spent:
+    return spent(answered.answer.record, messages, job.toolbox.schemas, services.prices.of(answered.model))
+
+
+async def _already_given(call: Call, attempt: Attempt, services: Services) -> Call | None:
     """The answer to just this question that a dead attempt recorded and did not live to save: it is not paid twice."""
     if attempt.claim.former is None or attempt.step > attempt.claim.step:
         return None
     known = await services.trace.find(call.run_id, call.call_id)
-    return known.result if known is not None and known.request == call.request else None
+    return known if known is not None and {**known.request, _ASKED: None} == {**call.request, _ASKED: None} else None
 
 
-async def _model(state: AgentState, services: Services) -> BaseChatModel:
-    try:
-        return await services.models.get(state.model)
-    except Refused as error:
-        raise ModelTrouble("model_key_refused", str(error)) from None
+def _asked(call: Call) -> str:
+    """Which of the run's models an answered call was put to."""
+    return str(call.request.get(_ASKED) or call.request["model"])
 
 
-def _turn(state: AgentState, answer: Answer, job: Job, cost: Spent, seconds: float) -> Update:
+def _turn(state: AgentState, answered: Answered, job: Job, cost: Spent, seconds: float) -> Update:
+    answer = answered.answer
     calls = [
         dressed(ToolCall(id=str(call["id"]), name=call["name"], args=call["args"]), job)
         for call in answer.message.tool_calls
@@ -80,6 +101,7 @@ def _turn(state: AgentState, answer: Answer, job: Job, cost: Spent, seconds: flo
         messages=[*_closed(state), answer.message],
         failures=[failure.model_copy(update={"step": state.step}) for failure in answer.failures],
         pending_actions=calls,
+        answered_by=answered.model,
         idle_turns=_idle_turns(state, answer),
         cost_usd=state.cost_usd + (cost.usd or 0.0),
         tokens=state.tokens + cost.tokens,
@@ -152,11 +174,13 @@ def _call(state: AgentState, started: datetime, epoch: int, call_id: str, reques
     )
 
 
-def _answered(call: Call, answer: Answer, cost_usd: float | None) -> Call:
+def _answered(call: Call, answered: Answered, cost_usd: float | None) -> Call:
+    answer = answered.answer
     errors = "; ".join(f"{failure.kind}: {failure.detail}" for failure in answer.failures)
     return call.model_copy(
         update={
-            "name": answer.model or call.name,
+            "name": answer.model or answered.model,
+            "request": {**call.request, _ASKED: answered.model},
             "result": answer.record,
             "error": errors or None,
             "input_tokens": answer.input_tokens,

@@ -26,7 +26,7 @@ async def _begin(state: AgentState, services: Services) -> Update:
     begun_state = state.model_copy(update={"work": begun.work, "goal": begun.goal, "snapshot": begun.snapshot})
     model = given.model or services.settings.model or job.default_model
     budgets = _budgets(given, services)
-    if why := unpriced(model, budgets.usd, services.prices):
+    if why := unpriced(services.chain.names(model), budgets.usd, services.prices):
         raise InvalidState(f"{why}; nothing was begun: start a run with another input")
     await services.runs.describe(state.run_id, goal=begun.goal, job=job.name, model=model)
     return update(

@@ -22,13 +22,15 @@ from llmock.pytest_plugin import LLMock
 from llmock.scenarios import Reply, ToolCall
 
 from graph.durable import RESUME_KEY
-from graph.models.ask import Answer, ModelTrouble, ask
+from graph.models.ask import Answer, ask
 from graph.models.load import ModelLoader
+from graph.models.trouble import ModelTrouble
 from scripts.resuming import Raise, make_ready
 from state.approvals import Decision
 from state.errors import Refused
-from state.runs import Run
-from state.trace import Call
+from state.model_settings import ModelSettings
+from state.runs import MemoryRuns, Run
+from state.trace import Call, MemoryTrace
 from tests.helpers.app import Driver, application_on, calls
 from tests.helpers.cli import CALC, FIX, TEST, Cli, standing
 from tests.helpers.endpoint import calling, chunk, endpoint, saying
@@ -47,12 +49,9 @@ def server(llmock: LLMock, monkeypatch: pytest.MonkeyPatch) -> LLMock:
 
 @pytest.fixture
 async def driver(database_url: str, tmp_path: Path) -> AsyncIterator[Driver]:
-    application = application_on(database_url, tmp_path)
-    services = application.services
-    services.models = models = ModelLoader(runs=services.runs, trace=services.trace, retries=0)
+    application = application_on(database_url, tmp_path, model_pause_seconds=0.01)
     yield Driver(application, tmp_path)
-    await models.close()
-    await services.close()
+    await application.services.close()
 
 
 @pytest.fixture
@@ -186,13 +185,10 @@ async def test_a_server_that_breaks_is_asked_again_and_then_given_up(driver: Dri
 
 async def test_a_passing_trouble_is_met_by_the_client_itself(driver: Driver, server: LLMock) -> None:
     """It waits as long as Retry-After asks, and the run does not notice."""
-    services = driver.services
-    services.models = models = ModelLoader(runs=services.runs, trace=services.trace)
     server.rate_limit(times=1, retry_after=1.0).fail(500, times=1)
     says(server, [POST_ADA])
     assert str((await post(driver)).standing) == "waiting: approval"
     assert await failures(driver) == []
-    await models.close()
     server.assert_resilient(strict=True)
 
 
@@ -202,7 +198,8 @@ async def test_a_broken_stream_is_asked_for_again(driver: Driver, server: LLMock
     getattr(server, fault)(after_chunks=4)
     says(server, [("note", {"path": "half", "text": "x"})], [POST_ADA])
     assert str((await post(driver)).standing) == "waiting: approval"
-    assert await failures(driver) == ["model_error"]
+    assert [call.result is None for call in await model_calls(driver)] == [True, False]
+    assert await failures(driver) == []
 
 
 async def test_broken_arguments_are_repaired_in_one_turn(driver: Driver, server: LLMock) -> None:
@@ -318,7 +315,7 @@ async def test_recorded_answers_give_the_same_run_again(driver: Driver, server: 
     server.fail(500).break_tool_call("malformed_arguments")
     says(server, [("note", {"path": "a", "text": "x"})], [("look", {"what": "sea"})], [POST_ADA])
     await post(driver)
-    assert await failures(driver) == ["model_error", "unparsable_output"]
+    assert await failures(driver) == ["unparsable_output"]
     assert str((await driver.approved()).standing) == "completed: done"
     first, requests = await driver.state(), len(server.requests)
 
@@ -376,11 +373,14 @@ def cli(tmp_path: Path, database_url: str) -> Cli:
 
 
 def test_the_command_line_says_that_the_key_is_missing(cli: Cli) -> None:
-    """Before there is a run: exit 2, one line."""
+    """Before there is a run: exit 2, one line; that of a fallback model too."""
     ended = cli.here("run", cli.repository(), "--model", "openai:gpt-4o")
     assert ended.code == 2
     assert "set OPENAI_API_KEY" in ended.err
     assert len(ended.err.strip().splitlines()) == 1
+    cli.environment["DEVFIX_FALLBACK_MODELS"] = "openai:other"
+    ended = cli.here("run", cli.repository(), "--model", cli.script([]))
+    assert (ended.code, "openai:other needs a key" in ended.err) == (2, True)
     assert cli.here("runs", "--json").facts == []
 
 
@@ -512,14 +512,12 @@ def point_to(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def answered(url: str, monkeypatch: pytest.MonkeyPatch) -> Answer:
-    from graph.models.endpoint import endpoint as model_at
-
     point_to(url, monkeypatch)
-    model = model_at("local", retries=0)
+    loader = ModelLoader(runs=MemoryRuns(), trace=MemoryTrace(), settings=ModelSettings())
     try:
-        return await ask(model, HELLO, [LOOK], call_id="model-2")
+        return await ask(await loader.get("openai:local"), HELLO, [LOOK], call_id="model-2")
     finally:
-        await model.aclose()
+        await loader.close()
 
 
 async def outcome(url: str, monkeypatch: pytest.MonkeyPatch) -> str:

@@ -118,5 +118,8 @@ def test_a_file_that_can_not_be_used_is_refused_in_one_sentence(tmp_path: Path, 
 
 def test_a_budget_of_money_needs_a_price() -> None:
     """One of tokens does not."""
-    assert unpriced("openai:some-model", None, Prices({})) is None
-    assert "DEVFIX_PRICES" in str(unpriced("openai:some-model", 1.0, Prices({})))
+    assert unpriced(["openai:some-model"], None, Prices({})) is None
+    assert "DEVFIX_PRICES" in str(unpriced(["openai:some-model"], 1.0, Prices({})))
+    known = Prices({"some-model": Price(input=1.0, output=2.0)}, {"openai:mine": "some-model"})
+    assert unpriced(["openai:mine", "search-repair"], 1.0, known) is None
+    assert "openai:other costs" in str(unpriced(["openai:mine", "openai:other"], 1.0, known))

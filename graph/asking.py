@@ -1,0 +1,60 @@
+"""Who asks the models for a run: keeps the calls that came to nothing in the trace, and lets people watch."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from langgraph.config import get_stream_writer
+
+from graph.attempt import Attempt
+from graph.models.trouble import ModelTrouble
+from graph.services import Services
+from state.agent_state import AgentState
+from state.trace import Call
+
+_EVERY_SECONDS: Final = 0.1
+"""How often a growing answer is shown; its first piece at once."""
+
+
+class RunAsker:
+    """A `graph.models.chain.Asker` for one turn of a run.
+
+    It writes to LangGraph's `custom` stream: `{"asking": NAME}` when a model is asked, with `text` for what the answer
+    grew by, or with `waits` (seconds) and `why` while nobody is asked.
+    """
+
+    def __init__(self, state: AgentState, services: Services, attempt: Attempt, call: Call) -> None:
+        self._state = state
+        self._services = services
+        self._attempt = attempt
+        self._call = call
+        self._began = self._started = services.now()
+        self._write = get_stream_writer()
+        self._model = ""
+        self._text: list[str] = []
+        self._shown = 0.0
+
+    def begins(self, model: str) -> None:
+        self._started, self._model, self._text, self._shown = self._services.now(), model, [], 0.0
+        self._write({"asking": model})
+
+    def hears(self, text: str) -> None:
+        self._text.append(text)
+        if (now := time.monotonic()) - self._shown < _EVERY_SECONDS:
+            return
+        self._write({"asking": self._model, "text": "".join(self._text)})
+        self._text, self._shown = [], now
+
+    def waits(self, model: str, seconds: float, why: str) -> None:
+        self._write({"asking": model, "waits": seconds, "why": why})
+
+    async def missed(self, model: str, trouble: ModelTrouble) -> None:
+        times = {"started_at": self._started, "ended_at": self._services.now()}
+        await self._services.trace.record(self._call.model_copy(update={"name": model, "error": str(trouble), **times}))
+
+    def hurried(self) -> bool:
+        """Who puts the run down, or its own time, does not wait for a model."""
+        seconds = (self._services.now() - self._began).total_seconds()
+        over = self._state.active_seconds + seconds >= self._state.budgets.seconds
+        return over or self._attempt.control.drain_requested
