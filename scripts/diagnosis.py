@@ -8,7 +8,7 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -93,13 +93,13 @@ def _disk(home: Path) -> dict[str, Any]:
 
 
 async def _models(application: Application) -> dict[str, Any]:
-    """The model that a run gets by default, and whether an endpoint is set up besides; no key is ever printed."""
+    """The models that a run asks by default, and whether an endpoint is set up besides; no key is ever printed."""
     settings = application.settings
     name = settings.model
-    known: Mapping[str, bool] = {each: bool(os.environ.get(each)) for each in _ENDPOINT}
+    known = {"fallbacks": settings.fallback_models, **{each: bool(os.environ.get(each)) for each in _ENDPOINT}}
     try:
         name = name or application.services.job(settings.job).default_model
-        await application.services.models.get(name)
+        await application.services.chain.check(name)
     except DevfixError as error:
         return {"ok": False, "default": name, "why": str(error), **known}
     return {"ok": True, "default": name, **known}

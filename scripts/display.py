@@ -18,6 +18,7 @@ from scripts.watching import View
 from tools.unified import shown
 
 _RECENT = 8
+_ANSWER_LINES = 4
 
 
 class Display(Protocol):
@@ -72,7 +73,7 @@ class Panel:
 
 def panel(view: View) -> Box:
     """What the panel shows: plan, what runs now, failing tests, candidates, and what is left of money and time."""
-    body = [*_plan(view), Text(), *_now(view), *_tests(view), Text(limits(view), style="dim")]
+    body = [*_plan(view), Text(), *_now(view), *_answer(view), *_tests(view), Text(limits(view), style="dim")]
     return Box(Group(*body), title=f"run {view.run_id[:8]}", subtitle=f"step {view.step}", title_align="left")
 
 
@@ -86,6 +87,14 @@ def _plan(view: View) -> Iterator[Text]:
 def _now(view: View) -> Iterator[Text]:
     for name, since in list(view.running.values())[:_RECENT]:
         yield Text(f"{shown(name)}  {view.clock() - since:.0f} s", style="cyan")
+
+
+def _answer(view: View) -> Iterator[Text]:
+    """The last lines of what the model says just now, or why nobody is asked."""
+    if view.waits:
+        yield Text(shown(view.waits), style="yellow", overflow="ellipsis", no_wrap=True)
+    for line in view.answer.splitlines()[-_ANSWER_LINES:]:
+        yield Text(shown(line), style="italic", overflow="ellipsis", no_wrap=True)
 
 
 def _tests(view: View) -> Iterator[Text]:

@@ -90,6 +90,7 @@ async def _fields(application: Application, run: Run, values: Mapping[str, Any])
         "branched_at": run.branched_at,
         "job": values.get("job") or run.job,
         "model": values.get("model") or run.model,
+        "answered_by": values.get("answered_by"),
         "repository": work.get("repository") or values.get("repository"),
         "sandbox_level": sandbox_level(values),
         "workspace": str(workspace),

@@ -66,7 +66,7 @@ async def check_input(application: Application, given: RunInput) -> None:
     job = application.services.job(given.job or application.settings.job)
     await job.rules.check(given, settings=application.settings)
     model = given.model or application.settings.model or job.default_model
-    await application.services.models.get(model)
+    await application.services.chain.check(model)
     limit = application.settings.budget_usd if given.budget_usd is None else given.budget_usd
     if why := unpriced(application.services.chain.names(model), limit, application.services.prices):
         raise Refused(f"{why}; nothing was begun")

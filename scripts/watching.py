@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-STREAM_MODES = ("tasks", "updates")
+STREAM_MODES = ("tasks", "updates", "custom")
 _NODES = {"plan": "planning", "act": "asking the model", "approval": "asking a person", "review": "judging the results"}
 
 
 _ABSORBED: Mapping[str, type | tuple[type, ...]] = {
     "goal": str,
     "model": str,
+    "answered_by": str,
     "plan": list,
     "completed": list,
     "cost_usd": (int, float),
@@ -22,6 +23,9 @@ _ABSORBED: Mapping[str, type | tuple[type, ...]] = {
 }
 """What the view takes over, where it is what it should be: a bad value from outside must not break the display."""
 
+
+_ANSWER = 2000
+"""Characters of a growing answer that are kept to be shown."""
 
 _HANDLER = "__error_handler__"
 """How LangGraph names the task that is told of another one's error."""
@@ -44,6 +48,11 @@ class View:
     tokens: int = 0
     active_seconds: float = 0.0
     budgets: Mapping[str, Any] = field(default_factory=dict)
+    answered_by: str = ""
+    answer: str = ""
+    """The end of what a model says just now."""
+    waits: str = ""
+    """Why no model is asked just now."""
     running: dict[str, tuple[str, float]] = field(default_factory=dict)
     """What runs now, by task: its name, and since when."""
     lines: list[str] = field(default_factory=list)
@@ -58,7 +67,7 @@ class View:
         """Take a streamed chunk in; the event's lines, for whoever prints them."""
         if not isinstance(chunk, Mapping):
             return []
-        lines = list(self._task(chunk) if mode == "tasks" else self._update(chunk))
+        lines = list(_TAKEN[mode](self, chunk))
         self.lines += lines
         return lines
 
@@ -73,12 +82,29 @@ class View:
         limit = self.budgets.get("usd")
         return None if limit is None else max(0.0, limit - self.cost_usd)
 
+    def _ask(self, asking: Mapping[str, Any]) -> Iterator[str]:
+        """A model is asked, its answer grows, or nobody is asked for a while."""
+        model, why = asking.get("asking"), asking.get("why")
+        if not isinstance(model, str):
+            return
+        if isinstance(text := asking.get("text"), str):
+            self.answer = (self.answer + text)[-_ANSWER:]
+        elif why is None:
+            self.answer, self.waits = "", ""
+            if self.model and model != self.model:
+                yield self._line("fallback", f"{model} is asked")
+        else:
+            self.answer, self.waits = "", f"{model}: {_first(str(why))}; asked again in {asking.get('waits', 0):.0f} s"
+            yield self._line("waits", self.waits)
+
     def _task(self, task: Mapping[str, Any]) -> Iterator[str]:
         name, identifier = str(task.get("name")), str(task.get("id"))
         if "input" in task:
             self.running[identifier] = (_doing(name, task["input"]), self.clock())
             return
         self.running.pop(identifier, None)
+        if name == "act":
+            self.answer, self.waits = "", ""
         if task.get("error") and not name.startswith(_HANDLER):
             yield self._line(name, f"failed: {_first(str(task['error']))}")
 
@@ -121,7 +147,7 @@ class View:
     def _act(self, update: Mapping[str, Any]) -> Iterator[str]:
         for message in _records(update):
             if text := _first(_content(message)):
-                yield self._line("model", text)
+                yield self._line("model" if self.answered_by in {"", self.model} else self.answered_by, text)
         for call in update.get("pending_actions") or ():
             yield self._line("call", f"{call.get('name')}({_arguments(call.get('args') or {})})")
 
@@ -135,6 +161,13 @@ class View:
 
     def _line(self, what: str, text: str) -> str:
         return f"step {self.step:<4} {what:<20} {text}".rstrip()
+
+
+_TAKEN: Mapping[str, Callable[[View, Mapping[str, Any]], Iterator[str]]] = {
+    "tasks": View._task,
+    "updates": View._update,
+    "custom": View._ask,
+}
 
 
 def _doing(node: str, given: Any) -> str:

@@ -58,7 +58,7 @@ async def _resume(prefix: str, changes: Raise, *, yes: bool, detach: bool, as_js
             say(f"run {run.run_id[:8]} is completed ({run.reason}); there is nothing to go on with")
             return await report(drive, run, as_json=as_json)
         if changes.model:
-            await opened.services.models.get(changes.model)
+            await opened.services.chain.check(changes.model)
         if run.status == "waiting" and not await drive.answered(run):
             return await report(drive, run, as_json=as_json)
         try:

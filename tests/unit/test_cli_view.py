@@ -86,3 +86,43 @@ def test_a_repositorys_text_can_not_move_the_cursor() -> None:
     seen, _ = view()
     seen.take("updates", {"review": {"work": {"failing": ["test_\x1b[2Jevil"]}}})
     assert "\x1b[2J" not in drawn(seen)
+
+
+def test_an_answer_is_seen_as_it_grows() -> None:
+    """Its last lines, until it is whole, another model is asked, or nobody is; what it says can't move the cursor."""
+    seen, _ = view()
+    seen.model = "openai:first"
+    assert seen.take("custom", {"asking": "openai:first"}) == []
+    for text in ("one\ntwo\nthree\nfo", "ur\nfive\x1b[2J"):
+        assert seen.take("custom", {"asking": "openai:first", "text": text}) == []
+    shown = drawn(seen)
+    assert "five" in shown
+    assert "four" in shown
+    assert "one" not in shown
+    assert "\x1b[2J" not in shown
+    (line,) = seen.take("custom", {"asking": "openai:first", "waits": 7.2, "why": "slow down\nplease"})
+    assert line.endswith("openai:first: slow down; asked again in 7 s")
+    assert "five" not in drawn(seen)
+    (line,) = seen.take("custom", {"asking": "openai:second"})
+    assert line.split()[2:] == ["fallback", "openai:second", "is", "asked"]
+    seen.take("custom", {"asking": "openai:second", "text": "six"})
+    assert "asked again" not in drawn(seen)
+    seen.take("tasks", {"id": "a", "name": "act", "error": None, "result": {}})
+    assert "six" not in drawn(seen)
+
+
+def test_an_answer_says_whose_it_is_where_another_model_gave_it() -> None:
+    """The run's own model is not named each time."""
+    seen, _ = view()
+    said = {"messages": {"append": [{"type": "ai", "content": "I look."}]}}
+    seen.model = "openai:first"
+    for model, told in (("openai:first", "model"), ("openai:second", "openai:second")):
+        (line,) = seen.take("updates", {"act": {**said, "answered_by": model}})
+        assert line.split()[2] == told
+
+
+def test_what_others_write_to_the_stream_is_left_alone() -> None:
+    """A job's own tools may."""
+    seen, _ = view()
+    for chunk in ({"progress": 3}, {"asking": 7}, "text", None):
+        assert seen.take("custom", chunk) == []
