@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 FLOORS = ("scripts", "graph", "tools", "state")
-TABLES = ("approvals", "effects", "trace", "steps", "artifacts", "outbox")
+TABLES = ("approvals", "effects", "trace", "steps", "artifacts", "outbox", "pauses")
 
 
 def sources(*floors: str) -> Iterator[Path]:
@@ -161,12 +161,26 @@ def test_the_readme_names_files_that_exist() -> None:
         assert (ROOT / name).exists(), name
 
 
+def test_the_readmes_settings_of_the_models_fit() -> None:
+    """Its example is a chain, and its table has all that can be set."""
+    from state.model_settings import EndpointSettings, ModelSettings
+
+    example, _ = re.findall(r"```toml\n(.*?)```", README, re.DOTALL)
+    settings = ModelSettings(**tomllib.loads(example))
+    assert [settings.model, *settings.fallback_models] == ["openai:gpt-5", "openai:azure", "openai:local"]
+    assert settings.endpoint("openai:azure").api_version
+    rows = re.findall(r"^\| (`model_\w+`.*?|\N{EN DASH}) \| (`.*?`|\N{EN DASH}) \|", README, re.MULTILINE)
+    common, own = (set(re.findall(r"`(\w+)`", " ".join(each))) for each in zip(*rows, strict=True))
+    assert common == {name for name in ModelSettings.model_fields if name.startswith("model_")}
+    assert own == set(EndpointSettings.model_fields)
+
+
 def test_the_readmes_settings_of_the_world_outside_fit() -> None:
     """Its example sets each outward tool up, with the promise of the better column."""
     from state.settings import Settings
     from tools.outward import outward_tools
 
-    (example,) = re.findall(r"```toml\n(.*?)```", README, re.DOTALL)
+    _, example = re.findall(r"```toml\n(.*?)```", README, re.DOTALL)
     tools = outward_tools(Settings(**tomllib.loads(example)))
     assert {tool.name for tool in tools if tool.idempotent or tool.verify} == set(
         re.findall(r"^\| `(git_push|create_ticket|send_email|call_webhook)` \|", README, re.MULTILINE)
