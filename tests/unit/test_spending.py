@@ -92,7 +92,7 @@ def test_a_file_of_ones_own_goes_over_the_table(tmp_path: Path) -> None:
     prices = Prices.read(path)
     assert prices.of("openai:qwen2.5-coder:32b") == FREE
     assert prices.of("openai:gpt-4o") == Price(input=1, output=2)
-    assert unpriced("openai:qwen2.5-coder:32b", 5.0, prices) is None
+    assert unpriced(["openai:qwen2.5-coder:32b"], 5.0, prices) is None
 
 
 @pytest.mark.parametrize(
