@@ -25,8 +25,8 @@ STUCK: Final = "stuck-"
 RE_PLAN: Final = "re-plan-"
 """How the ids of DevFix's words about a standstill begin."""
 
-_WORDS_BESIDE: Final = ("result-", "nudge-", "failure-", "goal")
-"""Of DevFix's other words. Any other word is a person's, who may have changed everything."""
+WORDS_OF_DEVFIX: Final = ("result-", "nudge-", "failure-", "goal", STUCK, RE_PLAN)
+"""How the ids of all of DevFix's words begin. Any other word is a person's, who may have changed everything."""
 _PASSING: Final = re.compile(
     r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(\.\d+)?(Z|[+-]\d\d:?\d\d)?|\d\d:\d\d:\d\d|\b\d+(\.\d+)?\s?(ms|s|seconds?)\b|"
     r"0x[0-9a-f]+|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|/tmp/[\w./-]*|\bpid \d+",
@@ -94,7 +94,7 @@ def _turns(records: Sequence[Mapping[str, Any]]) -> list[_Turn]:
             turns.append(_turn(record, results, told=told))
         elif record.get("type") == "human":
             identifier = str(record.get("id") or "")
-            if not identifier.startswith((*_WORDS_BESIDE, STUCK, RE_PLAN)):
+            if not identifier.startswith(WORDS_OF_DEVFIX):
                 break
             told = told or identifier.startswith((STUCK, RE_PLAN))
         if len(turns) == TURNS_SEEN:

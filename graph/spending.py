@@ -72,9 +72,13 @@ def _number(value: object) -> int | None:
 
 
 def _estimated(record: Mapping[str, Any], asked: Sequence[BaseMessage], tools: Sequence[Mapping[str, Any]]) -> _Usage:
-    sent = [flatten(message) for message in asked]
     answer = {name: record.get(name) for name in ("content", "tool_calls", "invalid_tool_calls")}
-    return _Usage(_tokens(sent) + _tokens(list(tools)), 0, 0, _tokens(answer))
+    return _Usage(sum(map(tokens_of, asked)) + _tokens(list(tools)), 0, 0, _tokens(answer))
+
+
+def tokens_of(message: BaseMessage) -> int:
+    """About how many tokens a message takes; rather too many."""
+    return _tokens(flatten(message))
 
 
 def _tokens(value: object) -> int:

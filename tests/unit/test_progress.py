@@ -12,7 +12,7 @@ from graph.progress import STALE_TURNS, standstill
 
 Records = list[dict[str, Any]]
 LOOPS = 200
-HONEST = 500
+HONEST = 100
 
 
 class Story:

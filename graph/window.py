@@ -1,0 +1,143 @@
+"""A conversation that fits into the model's context window: what is old is shortened first, then left out.
+
+Only what is sent is made smaller. The history stays whole in the checkpoints, and the same history gives the same
+conversation each time. The prompt, the goal and a person's words are always sent; in place of turns that are left out
+stands what was planned and tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
+
+from graph.progress import WORDS_OF_DEVFIX
+from graph.spending import tokens_of
+
+RECENT_TURNS: Final = 4
+"""Turns that are sent whole for as long as there is room."""
+SHORT_CHARACTERS: Final = 600
+"""What is left of a long text in an older turn, or in a recent one where there is no more room."""
+_NOTE: Final = "[… {left} of {whole} characters left out here; make the call again to see them …]"
+
+
+class TooLong(Exception):
+    """What must be sent does not fit: the prompt, the goal, a person's words and the last turn."""
+
+
+class _Part(NamedTuple):
+    messages: list[BaseMessage]
+    """A turn with its results, or one other message."""
+    stays: bool
+    tokens: int
+
+    @classmethod
+    def of(cls, messages: list[BaseMessage], *, stays: bool) -> _Part:
+        return cls(messages, stays, sum(map(tokens_of, messages)))
+
+
+def fitted(messages: Sequence[BaseMessage], *, most_tokens: int, digest: str) -> list[BaseMessage]:
+    """The conversation in at most so many tokens, as they are estimated; itself where it fits.
+
+    `digest` stands for what is left out. Raises TooLong.
+    """
+    parts = list(_parts(messages))
+    if _total(parts) <= most_tokens:
+        return list(messages)
+    turns = [place for place, part in enumerate(parts) if isinstance(part.messages[0], AIMessage)]
+    old = set(turns[:-RECENT_TURNS])
+    parts = [_shortened(part) if place in old else part for place, part in enumerate(parts)]
+    if _total(parts) > most_tokens:
+        last = turns[-1] if turns else len(parts)
+        parts = _without_the_oldest(parts, until=last, most_tokens=most_tokens, digest=digest)
+    if _total(parts) > most_tokens:
+        parts = [_shortened(part) for part in parts]
+    if (total := _total(parts)) > most_tokens:
+        raise TooLong(
+            f"the conversation takes about {total} tokens even without its older turns, and the model's window has "
+            f"{most_tokens}"
+        )
+    return [message for part in parts for message in part.messages]
+
+
+def _parts(messages: Sequence[BaseMessage]) -> Iterator[_Part]:
+    """A turn's results stand right behind it, as `render` puts them."""
+    turn: list[BaseMessage] = []
+    goal_seen = False
+    for message in messages:
+        if isinstance(message, ToolMessage) and turn:
+            turn.append(message)
+            continue
+        if turn:
+            yield _Part.of(turn, stays=False)
+            turn = []
+        if isinstance(message, AIMessage):
+            turn = [message]
+            continue
+        is_goal = isinstance(message, HumanMessage) and not goal_seen
+        goal_seen = goal_seen or is_goal
+        yield _Part.of([message], stays=isinstance(message, SystemMessage) or is_goal or not _is_devfix(message))
+    if turn:
+        yield _Part.of(turn, stays=False)
+
+
+def _is_devfix(message: BaseMessage) -> bool:
+    """A word of DevFix's own, which a later one makes old."""
+    return str(message.id or "").startswith(WORDS_OF_DEVFIX)
+
+
+def _total(parts: Sequence[_Part]) -> int:
+    return sum(part.tokens for part in parts)
+
+
+def _without_the_oldest(parts: Sequence[_Part], *, until: int, most_tokens: int, digest: str) -> list[_Part]:
+    """Leave out from the oldest on, up to the last turn, until the rest fits with the digest in its place."""
+    summary = _Part.of([HumanMessage(f"Earlier turns are left out here. {digest}", id="left-out")], stays=True)
+    total = _total(parts) + summary.tokens
+    gone: set[int] = set()
+    for place, part in enumerate(parts[:until]):
+        if total <= most_tokens:
+            break
+        if not part.stays:
+            gone.add(place)
+            total -= part.tokens
+    if not gone:
+        return list(parts)
+    first = min(gone)
+    kept = [part for place, part in enumerate(parts) if place not in gone]
+    return [*kept[:first], summary, *kept[first:]]
+
+
+def _shortened(part: _Part) -> _Part:
+    return _Part.of([_short(message) for message in part.messages], stays=part.stays)
+
+
+def _short(message: BaseMessage) -> BaseMessage:
+    if isinstance(message, ToolMessage):
+        return message.model_copy(update={"content": _within(message.content, _cut)})
+    if isinstance(message, AIMessage):
+        calls = [{**call, "args": _within(call["args"], _cut)} for call in message.tool_calls]
+        return message.model_copy(update={"content": _within(message.content, _cut), "tool_calls": calls})
+    return message
+
+
+def _within(value: Any, change: Callable[[str], str]) -> Any:
+    """The value with each text in it changed."""
+    match value:
+        case str():
+            return change(value)
+        case dict():
+            return {name: _within(each, change) for name, each in value.items()}
+        case list():
+            return [_within(each, change) for each in value]
+    return value
+
+
+def _cut(text: str) -> str:
+    """Its beginning and its end."""
+    if len(text) <= 2 * SHORT_CHARACTERS:
+        return text
+    half = SHORT_CHARACTERS // 2
+    note = _NOTE.format(left=len(text) - 2 * half, whole=len(text))
+    return f"{text[:half]}\n{note}\n{text[-half:]}"
