@@ -73,15 +73,12 @@ def _number(value: object) -> int | None:
 
 def _estimated(record: Mapping[str, Any], asked: Sequence[BaseMessage], tools: Sequence[Mapping[str, Any]]) -> _Usage:
     answer = {name: record.get(name) for name in ("content", "tool_calls", "invalid_tool_calls")}
-    return _Usage(sum(map(tokens_of, asked)) + _tokens(list(tools)), 0, 0, _tokens(answer))
+    return _Usage(sum(map(tokens_of, asked)) + tokens_of(list(tools)), 0, 0, tokens_of(answer))
 
 
-def tokens_of(message: BaseMessage) -> int:
-    """About how many tokens a message takes; rather too many."""
-    return _tokens(flatten(message))
-
-
-def _tokens(value: object) -> int:
+def tokens_of(value: object) -> int:
+    """About how many tokens a message, or any JSON value, takes; rather too many."""
+    value = flatten(value) if isinstance(value, BaseMessage) else value
     size = len(json.dumps(value, ensure_ascii=False, default=str).encode("utf-8", "surrogatepass"))
     return -(-size // BYTES_A_TOKEN)
 

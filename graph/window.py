@@ -7,23 +7,63 @@ stands what was planned and tried.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeVar
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 
+from graph.models.trouble import ModelTrouble
 from graph.progress import WORDS_OF_DEVFIX
 from graph.spending import tokens_of
 
 RECENT_TURNS: Final = 4
 """Turns that are sent whole for as long as there is room."""
 SHORT_CHARACTERS: Final = 600
-"""What is left of a long text in an older turn, or in a recent one where there is no more room."""
+"""What is left of a long text in an older turn."""
+_LENGTHS: Final = (16_000, 6_000, 2_000, 600, 200)
+"""To which the texts that are left are shortened, one after the other, until there is room."""
 _NOTE: Final = "[… {left} of {whole} characters left out here; make the call again to see them …]"
 
 
-class TooLong(Exception):
+CONDENSATIONS: Final = 2
+"""How often a conversation is halved that a server finds too long all the same."""
+
+Answer = TypeVar("Answer")
+
+
+class TooLong(ModelTrouble):
     """What must be sent does not fit: the prompt, the goal, a person's words and the last turn."""
+
+    def __init__(self, tokens: int, most_tokens: int) -> None:
+        super().__init__(
+            "model_error",
+            f"the conversation takes about {tokens} tokens even without its older turns, and there is room for "
+            f"{most_tokens} in the model's window",
+            remedy="another",
+        )
+
+
+async def condensed(
+    put: Callable[[list[BaseMessage]], Awaitable[Answer]],
+    messages: Sequence[BaseMessage],
+    *,
+    most_tokens: int,
+    digest: str,
+) -> Answer:
+    """What `put` makes of the conversation, made to fit; where its server says that it does not, of less of it.
+
+    Raises what `put` raises, and TooLong.
+    """
+    for _ in range(CONDENSATIONS):
+        fitting = fitted(messages, most_tokens=most_tokens, digest=digest)
+        try:
+            return await put(fitting)
+        except ModelTrouble as trouble:
+            if not trouble.overflow:
+                raise
+            most_tokens = sum(map(tokens_of, fitting)) // 2
+    return await put(fitted(messages, most_tokens=most_tokens, digest=digest))
 
 
 class _Part(NamedTuple):
@@ -47,17 +87,15 @@ def fitted(messages: Sequence[BaseMessage], *, most_tokens: int, digest: str) ->
         return list(messages)
     turns = [place for place, part in enumerate(parts) if isinstance(part.messages[0], AIMessage)]
     old = set(turns[:-RECENT_TURNS])
-    parts = [_shortened(part) if place in old else part for place, part in enumerate(parts)]
+    parts = [_shortened(part, SHORT_CHARACTERS) if place in old else part for place, part in enumerate(parts)]
     if _total(parts) > most_tokens:
         last = turns[-1] if turns else len(parts)
         parts = _without_the_oldest(parts, until=last, most_tokens=most_tokens, digest=digest)
-    if _total(parts) > most_tokens:
-        parts = [_shortened(part) for part in parts]
+    for length in _LENGTHS:
+        if _total(parts) > most_tokens:
+            parts = [_shortened(part, length) for part in parts]
     if (total := _total(parts)) > most_tokens:
-        raise TooLong(
-            f"the conversation takes about {total} tokens even without its older turns, and the model's window has "
-            f"{most_tokens}"
-        )
+        raise TooLong(total, most_tokens)
     return [message for part in parts for message in part.messages]
 
 
@@ -109,16 +147,16 @@ def _without_the_oldest(parts: Sequence[_Part], *, until: int, most_tokens: int,
     return [*kept[:first], summary, *kept[first:]]
 
 
-def _shortened(part: _Part) -> _Part:
-    return _Part.of([_short(message) for message in part.messages], stays=part.stays)
+def _shortened(part: _Part, length: int) -> _Part:
+    return _Part.of([_short(message, partial(_cut, length)) for message in part.messages], stays=part.stays)
 
 
-def _short(message: BaseMessage) -> BaseMessage:
+def _short(message: BaseMessage, cut: Callable[[str], str]) -> BaseMessage:
     if isinstance(message, ToolMessage):
-        return message.model_copy(update={"content": _within(message.content, _cut)})
+        return message.model_copy(update={"content": _within(message.content, cut)})
     if isinstance(message, AIMessage):
-        calls = [{**call, "args": _within(call["args"], _cut)} for call in message.tool_calls]
-        return message.model_copy(update={"content": _within(message.content, _cut), "tool_calls": calls})
+        calls = [{**call, "args": _within(call["args"], cut)} for call in message.tool_calls]
+        return message.model_copy(update={"content": _within(message.content, cut), "tool_calls": calls})
     return message
 
 
@@ -134,10 +172,10 @@ def _within(value: Any, change: Callable[[str], str]) -> Any:
     return value
 
 
-def _cut(text: str) -> str:
-    """Its beginning and its end."""
-    if len(text) <= 2 * SHORT_CHARACTERS:
+def _cut(length: int, text: str) -> str:
+    """Its beginning and its end, where it is more than twice as long."""
+    if len(text) <= 2 * length:
         return text
-    half = SHORT_CHARACTERS // 2
+    half = length // 2
     note = _NOTE.format(left=len(text) - 2 * half, whole=len(text))
     return f"{text[:half]}\n{note}\n{text[-half:]}"

@@ -17,6 +17,8 @@ from state.outward import HttpUrl, Variable, without_credentials
 
 OPENAI: Final = "openai:"
 """How the names of those models begin that are reached at an endpoint."""
+CONTEXT_TOKENS: Final = 120_000
+"""The window of most hosted models, a little less than 128 K; a longer conversation is made to fit."""
 _PROXIES: Final = ("http://", "https://", "socks5://", "socks5h://")
 
 
@@ -70,6 +72,8 @@ class EndpointSettings(BaseModel):
     """Azure's; `base_url` is then the resource, and the name that of the deployment."""
     max_tokens: int | None = Field(default=None, gt=0)
     """How long an answer may be. One that is just so long was cut."""
+    context_tokens: int = Field(default=CONTEXT_TOKENS, ge=2048)
+    """The model's window: question, tools and answer together."""
     stream: bool = True
     """False for a gateway that gives whole answers only."""
 
@@ -80,7 +84,7 @@ class EndpointSettings(BaseModel):
         return self
 
 
-_SHARED: Final = ("ca_bundle", "proxy", "proxy_env", "max_tokens", "stream")
+_SHARED: Final = ("ca_bundle", "proxy", "proxy_env", "max_tokens", "context_tokens", "stream")
 """What a model keeps of the settings for all when it has an address of its own: no key and no header goes to a server
 that it was not set for."""
 
@@ -104,6 +108,7 @@ class ModelSettings(BaseModel):
     model_proxy_env: Variable | None = None
     model_api_version: str | None = None
     model_max_tokens: int | None = Field(default=None, gt=0)
+    model_context_tokens: int = Field(default=CONTEXT_TOKENS, ge=2048)
     model_stream: bool = True
 
     model_call_seconds: float = Field(default=600.0, gt=0)

@@ -44,7 +44,14 @@ _TOO_MUCH: Final = frozenset({429, 503, 529})
 _SPENT: Final = ("insufficient_quota", "billing_hard_limit_reached", "billing_not_active")
 """Codes of a 429 that no waiting helps against."""
 _FILTERED: Final = ("content_filter", "ResponsibleAIPolicyViolation")
+_TOO_LONG: Final = frozenset({400, 413, 422, 500})
+_OVERFLOW: Final = re.compile(
+    r"context.?(length|window|size)|maximum context|prompt is too long|too many (input )?tokens|exceeds? the .*context",
+    re.IGNORECASE,
+)
 _NO_KEY: Final = "none"
+_ANSWER_SHARE: Final = 8
+"""Of a window, where nothing says how long an answer may be."""
 _FUNCTION: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """What such an endpoint takes as the name of a tool."""
 
@@ -68,6 +75,12 @@ class _Tamed(_Client):
     _place: str
     _secrets: tuple[str, ...]
     _streams: bool
+    _window: int
+
+    @property
+    def window(self) -> int:
+        """How many tokens of conversation and tools the model takes, with room left for its answer."""
+        return self._window
 
     @property
     def place(self) -> str:
@@ -163,7 +176,9 @@ class _Tamed(_Client):
             return ModelTrouble("refused", said)
         pause = retry_after(headers) if status in _TOO_MUCH else None
         limited = status == 429 or pause is not None
-        return ModelTrouble("model_error", said, remedy=_remedy(error, status, headers), pause=pause, limited=limited)
+        overflow = _is_overflow(error, status)
+        remedy: Remedy = "another" if overflow else _remedy(error, status, headers)
+        return ModelTrouble("model_error", said, remedy=remedy, pause=pause, limited=limited, overflow=overflow)
 
     def _scrubbed(self, text: str) -> str:
         """Without the secrets, which some servers and proxies send back in their errors."""
@@ -178,6 +193,7 @@ class Endpoint(_Tamed, ChatOpenAI):
     _place: str = PrivateAttr(default="")
     _secrets: tuple[str, ...] = PrivateAttr(default=())
     _streams: bool = PrivateAttr(default=True)
+    _window: int = PrivateAttr(default=0)
 
 
 class AzureEndpoint(_Tamed, AzureChatOpenAI):
@@ -186,6 +202,7 @@ class AzureEndpoint(_Tamed, AzureChatOpenAI):
     _place: str = PrivateAttr(default="")
     _secrets: tuple[str, ...] = PrivateAttr(default=())
     _streams: bool = PrivateAttr(default=True)
+    _window: int = PrivateAttr(default=0)
 
 
 def _taken(chunk: ChatGenerationChunk) -> UsageMetadata | None:
@@ -228,11 +245,19 @@ def _is_filtered(error: Exception) -> bool:
     )
 
 
+def _is_overflow(error: Exception, status: int | None) -> bool:
+    """In OpenAI's words, or in those of vLLM, llama.cpp, Ollama and gateways."""
+    if isinstance(error, ContextOverflowError):
+        return True
+    told = f"{error} {getattr(error, 'body', None)}"
+    return status in _TOO_LONG and _OVERFLOW.search(told) is not None
+
+
 def _remedy(error: Exception, status: int | None, headers: Mapping[str, str]) -> Remedy:
     told = headers.get("x-should-retry")
     if told in {"true", "false"}:
         return "again" if told == "true" else "another"
-    if isinstance(error, ContextOverflowError) or getattr(error, "code", None) in _SPENT:
+    if getattr(error, "code", None) in _SPENT:
         return "another"
     if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in _causes(error)):
         return "another"
@@ -310,6 +335,7 @@ def endpoint(name: str, settings: EndpointSettings, secrets: Secrets, *, silence
         made = Endpoint(base_url=settings.base_url, **common) if settings.base_url else Endpoint(**common)
     made._place = f"{name} at {made.root_async_client.base_url}"
     made._secrets, made._streams = secrets.all, settings.stream
+    made._window = settings.context_tokens - (settings.max_tokens or settings.context_tokens // _ANSWER_SHARE)
     return made
 
 

@@ -37,6 +37,7 @@ class ModelTrouble(Exception):
         remedy: Remedy = "again",
         pause: float | None = None,
         limited: bool = False,
+        overflow: bool = False,
     ) -> None:
         super().__init__(message)
         self.kind = kind
@@ -45,6 +46,8 @@ class ModelTrouble(Exception):
         """Seconds for which the server asks to be left alone."""
         self.limited = limited
         """It is too much for the server, so the pause is for everybody who asks it."""
+        self.overflow = overflow
+        """The conversation is longer than the model's window."""
 
 
 def trouble_of(error: ModelError) -> ModelTrouble:
@@ -52,7 +55,8 @@ def trouble_of(error: ModelError) -> ModelTrouble:
     text = f"{type(error).__name__}: {error}"
     if isinstance(error, _KEY_REFUSED):
         return ModelTrouble("model_key_refused", text)
-    return ModelTrouble("model_error", text, remedy="another" if isinstance(error, _FOR_ANOTHER) else "again")
+    remedy: Remedy = "another" if isinstance(error, _FOR_ANOTHER) else "again"
+    return ModelTrouble("model_error", text, remedy=remedy, overflow=isinstance(error, ContextOverflowError))
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:

@@ -18,10 +18,12 @@ from graph.limits import limit_of
 from graph.models.ask import Answer, Heard, ask, read_again
 from graph.models.chain import Answered, PutDown
 from graph.models.trouble import ModelTrouble
+from graph.progress import what_was_tried
 from graph.prompts import INTERRUPTED, open_calls, render
 from graph.services import Services
-from graph.spending import Spent, spent
+from graph.spending import Spent, spent, tokens_of
 from graph.update import Update, update
+from graph.window import condensed
 from state.agent_state import AgentState, ToolCall
 from state.failures import Failure
 from state.trace import Call
@@ -67,10 +69,22 @@ async def _ask(
     schemas, seconds = job.toolbox.schemas, services.settings.model_call_seconds
 
     async def question(model: BaseChatModel, heard: Heard) -> Answer:
-        return await ask(model, messages, schemas, call_id=call.call_id, seconds=seconds, heard=heard)
+        async def put(fitting: Sequence[BaseMessage]) -> Answer:
+            return await ask(model, fitting, schemas, call_id=call.call_id, seconds=seconds, heard=heard)
+
+        window = getattr(model, "window", None)
+        if window is None:
+            return await put(messages)
+        return await condensed(put, messages, most_tokens=window - tokens_of(schemas), digest=_so_far(state))
 
     asker = RunAsker(state, services, services.attempt(state.run_id), call)
     return await services.chain.ask(state.model, question, asker)
+
+
+def _so_far(state: AgentState) -> str:
+    """What stands for turns that are left out."""
+    plan = [f"- {item}{' (done)' if item in state.completed else ''}" for item in state.plan]
+    return "\n".join(["The plan:", *plan, "What was tried:", *what_was_tried(state.attempts, most=50)])
 
 
 def _spent(answered: Answered, messages: Sequence[BaseMessage], job: Job, services: Services) -> Spent:

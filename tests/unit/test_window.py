@@ -109,5 +109,5 @@ def test_the_same_history_gives_the_same_conversation() -> None:
 def test_what_must_be_sent_and_does_not_fit_is_told() -> None:
     """A goal as long as the window, say."""
     made = [PROMPT, HumanMessage("z" * 30_000, id="goal"), *turn(1, 100)]
-    with pytest.raises(TooLong, match="window has 5000"):
+    with pytest.raises(TooLong, match="room for 5000"):
         fitted(made, most_tokens=5000, digest=DIGEST)
