@@ -28,6 +28,7 @@ from pydantic import PrivateAttr, SecretStr
 
 from graph.models.secrets import Secrets
 from graph.models.trouble import ModelTrouble, Remedy, retry_after
+from graph.models.wire import error_in, mended
 from state.errors import Refused
 from state.model_settings import EndpointSettings
 
@@ -49,6 +50,7 @@ _OVERFLOW: Final = re.compile(
     r"context.?(length|window|size)|maximum context|prompt is too long|too many (input )?tokens|exceeds? the .*context",
     re.IGNORECASE,
 )
+_CANT_STREAM: Final = " (for one that can't stream, set model_stream = false)"
 _NO_KEY: Final = "none"
 _ANSWER_SHARE: Final = 8
 """Of a window, where nothing says how long an answer may be."""
@@ -101,7 +103,7 @@ class _Tamed(_Client):
         except (ModelError, openai.OpenAIError, httpx2.HTTPError, *_UNREADABLE) as error:
             raise self._trouble(error) from None
         if not answered:
-            raise ModelTrouble("model_error", "the model's server ended its answer before it began")
+            raise ModelTrouble("model_error", f"the model's server ended its answer before it began{_CANT_STREAM}")
         if usage is not None:
             yield ChatGenerationChunk(message=AIMessageChunk(content="", usage_metadata=usage))
 
@@ -153,13 +155,11 @@ class _Tamed(_Client):
     def _convert_chunk_to_generation_chunk(
         self, chunk: dict[str, Any], default_chunk_class: type, base_generation_info: dict[str, Any] | None
     ) -> ChatGenerationChunk | None:
-        """A refusal is kept: langchain-openai reads it from whole answers only. So are calls without an index, and
-        arguments that are no text, as some servers send them."""
-        delta = _delta(chunk)
-        for call in delta.get("tool_calls") or ():
-            call.setdefault("index", None)
-            if isinstance(arguments := call["function"].get("arguments"), dict):
-                call["function"]["arguments"] = json.dumps(arguments)
+        """A refusal is kept: langchain-openai reads it from whole answers only."""
+        if (said := error_in(chunk)) is not None:
+            raise openai.APIError(said, httpx2.Request("POST", self.root_async_client.base_url), body=chunk)
+        chunk = mended(chunk)
+        delta = chunk["choices"][0]["delta"] if chunk["choices"] else {}
         made: ChatGenerationChunk | None = super()._convert_chunk_to_generation_chunk(
             chunk, default_chunk_class, base_generation_info
         )
@@ -212,11 +212,6 @@ def _taken(chunk: ChatGenerationChunk) -> UsageMetadata | None:
         return None
     usage, message.usage_metadata = message.usage_metadata, None
     return usage
-
-
-def _delta(chunk: Mapping[str, Any]) -> dict[str, Any]:
-    choices = chunk.get("choices") or [{}]
-    return choices[0].get("delta") or {}
 
 
 def _is_function(tool: Mapping[str, Any]) -> bool:

@@ -10,6 +10,9 @@ from langchain_core.messages import AIMessage, AIMessageChunk, InvalidToolCall, 
 from langchain_core.messages.ai import add_ai_message_chunks
 from langchain_core.messages.tool import ToolCallChunk
 
+from graph.models.strict_json import strictly
+
+_SAID: Final = ("model_name", "finish_reason", "system_fingerprint", "service_tier")
 _AROUND: Final = 60
 """Characters on each side of the place where JSON breaks that the model is shown."""
 
@@ -20,9 +23,17 @@ def whole(chunks: Sequence[AIMessage]) -> AIMessage:
     if not isinstance(chunks[0], AIMessageChunk):
         return chunks[0]
     chunk = add_ai_message_chunks(*_told_apart(cast("Sequence[AIMessageChunk]", chunks)))
+    chunk.response_metadata |= _told_once(chunks)
     broken = [invalid for invalid in map(_broken, chunk.tool_call_chunks) if invalid is not None]
     message = cast("AIMessage", message_chunk_to_message(chunk))
     return message.model_copy(update={"tool_calls": [], "invalid_tool_calls": broken}) if broken else message
+
+
+def _told_once(chunks: Sequence[AIMessage]) -> dict[str, Any]:
+    """What several chunks say in the same words, which LangChain puts one behind the other."""
+    told = [chunk.response_metadata for chunk in chunks]
+    words = {name: {each[name] for each in told if isinstance(each.get(name), str)} for name in _SAID}
+    return {name: each.pop() for name, each in words.items() if len(each) == 1}
 
 
 def _broken(call: Mapping[str, Any]) -> InvalidToolCall | None:
@@ -35,15 +46,11 @@ def _broken(call: Mapping[str, Any]) -> InvalidToolCall | None:
 def _error(args: str) -> str | None:
     """Why the text is no JSON object; None where it is one."""
     try:
-        return None if isinstance(json.loads(args, parse_constant=_no_constant), dict) else "not a JSON object"
+        return None if isinstance(strictly(args), dict) else "not a JSON object"
     except json.JSONDecodeError as error:
         return f"{error}, near {args[max(0, error.pos - _AROUND) : error.pos + _AROUND]!r}"
     except (ValueError, RecursionError) as error:
         return str(error)
-
-
-def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is not JSON")
 
 
 def _told_apart(chunks: Sequence[AIMessageChunk]) -> Iterator[AIMessageChunk]:

@@ -13,13 +13,14 @@ its calls and no words before them that lead up to a quotation.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from langchain_core.messages import ToolCall
 from langchain_core.messages.tool import tool_call
+
+from graph.models.strict_json import STRICT, strictly
 
 _THOUGHT: Final = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
 _MARK: Final = re.compile(r"^[ \t]*(?=<tool_call>|\[TOOL_CALLS\]|<\|python_tag\|>|<function=)", re.MULTILINE)
@@ -121,21 +122,17 @@ def _typed(value: str, schema: Mapping[str, Any]) -> Any:
     if schema.get("type") == "string":
         return value
     try:
-        return json.loads(value)
+        return strictly(value)
     except (ValueError, RecursionError):
         return value
 
 
 def _json(text: str, place: int) -> tuple[Any, int]:
     try:
-        return json.JSONDecoder(parse_constant=_no_constant).raw_decode(text, place)
+        return STRICT.raw_decode(text, place)
     except (ValueError, RecursionError) as error:
         at = getattr(error, "pos", place)
         raise _NoCall(f"its JSON can't be read ({error}), near {text[max(0, at - 40) : at + 40]!r}") from None
-
-
-def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is not JSON")
 
 
 def _objects(value: Any) -> Iterator[Any]:

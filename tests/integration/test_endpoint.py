@@ -269,6 +269,62 @@ async def test_calls_are_told_apart_however_they_are_numbered(put: Put, pieces: 
     assert made == [("look", {"what": "sea"}), ("look", {"what": "sky"})]
 
 
+def call_of(**fields: Any) -> dict[str, Any]:
+    return chunk(tool_calls=[{"index": 0, "id": "a", "type": "function", **fields}])
+
+
+def choosing(**choice: Any) -> dict[str, Any]:
+    return {**chunk(), "choices": [{"index": 0, **choice}]}
+
+
+HI = chunk(content="hi")
+
+
+@pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")  # openai's, of what is in no known form
+@pytest.mark.parametrize(
+    ("pieces", "read"),
+    [
+        ([HI, chunk("stop"), chunk("stop")], "hi"),
+        ([chunk("stop", content="hi"), chunk(content=" you")], "hi you"),
+        ([HI, choosing(delta=None, finish_reason="stop")], "hi"),
+        ([HI, choosing(finish_reason="stop")], "hi"),
+        ([HI, {**chunk(), "choices": None}, chunk("stop")], "hi"),
+        ([chunk(content=[{"type": "text", "text": "hi"}]), chunk("stop")], "hi"),
+        ([chunk(content=5), chunk("stop")], "5"),
+        ([choosing(delta={"role": "user", "content": "hi"}), chunk("stop")], "hi"),
+        ([HI, {**chunk("stop"), "usage": {"prompt_tokens": None, "completion_tokens": "3"}}], "hi"),
+        ([{**HI, "model": None}, {**chunk("stop"), "model": None}], "hi"),
+        ([chunk(function_call={"name": "look", "arguments": "{}"}), chunk("function_call")], "look({})"),
+        ([*calling((7, "look", "{}"))], "look({})"),  # type: ignore[arg-type]
+        ([*calling(("a", "look", None))], "look({})"),  # type: ignore[arg-type]
+        ([call_of(index="0", function={"name": "look", "arguments": "{}"}), chunk("tool_calls")], "look({})"),
+        ([call_of(function=None), chunk("tool_calls")], "unparsable_output"),
+        ([call_of(type="custom", custom={"name": "look", "input": "x"}), chunk("tool_calls")], "unparsable_output"),
+        ([call_of(function={"name": "look", "arguments": [1]}), chunk("tool_calls")], "unparsable_output"),
+        ([*calling(("a", " look ", "{}"))], "unparsable_output"),
+        ([*calling(("a", "look", '{"what": 1e999}'))], "unparsable_output"),
+        ([*calling(("a", "look", '{"what": ' + "1" * 5000 + "}"))], "unparsable_output"),
+        (['event: error\ndata: {"message": "boom"}\n\n'], "model_error"),
+        (['data: {"object": "error", "message": "too long", "code": 400}\n\n'], "model_error"),
+        (["<html>sign in</html>\n\n"], "model_error"),
+    ],
+)
+async def test_what_servers_send_in_other_forms_is_read_or_told(put: Put, pieces: Chunks, read: str) -> None:
+    """Text, a call, or what is wrong; never a bug, never half of it."""
+    async with endpoint(pieces) as server:
+        assert await reading(put, server) == read
+
+
+async def reading(put: Put, server: Endpoint) -> str:
+    try:
+        answer = await put({"model_base_url": server.url})
+    except ModelTrouble as met:
+        return met.kind
+    assert answer.model in {"some-model", ""}
+    calls = [f"{call['name']}({call['args']})" for call in answer.message.tool_calls]
+    return [*[failure.kind for failure in answer.failures], *calls, str(answer.message.text)][0]
+
+
 async def test_a_usage_that_grows_with_each_chunk_is_counted_once(put: Put) -> None:
     """As some servers tell it."""
     used = [{**chunk(content="x"), "usage": {**USAGE, "completion_tokens": number}} for number in (1, 2, 3)]
