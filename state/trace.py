@@ -15,6 +15,7 @@ from state.patience import patiently
 CallKind = Literal["model", "tool"]
 
 _CODEC = ExactSerializer()
+_RECORD_CALL = f"record_call({', '.join(['%s'] * 14)})"
 
 
 class Call(BaseModel):
@@ -81,16 +82,7 @@ class PostgresTrace:
             call.ended_at,
         )
 
-        async def once() -> None:
-            async with self._database.transaction() as connection:
-                await connection.execute(
-                    "INSERT INTO trace (run_id, epoch, step, kind, name, call_id, request, result, error, "
-                    "input_tokens, output_tokens, cost_usd, started_at, ended_at) "
-                    "VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
-                    row,
-                )
-
-        await patiently(once)
+        await patiently(lambda: self._database.call((_RECORD_CALL, row)))
 
     async def find(self, run_id: str, call_id: str) -> Call | None:
         async with self._database.transaction() as connection:

@@ -6,7 +6,7 @@ import random
 import string
 import time
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -28,6 +28,7 @@ from state import embedded
 from state.agent_state import DELTA_SNAPSHOT_EVERY
 from state.messages import APPEND, append_records
 from state.settings import Settings
+from state.trace import Call
 
 Graph = CompiledStateGraph[Any, Any, Any, Any]
 
@@ -53,7 +54,13 @@ class Text:
         return "".join(letters)
 
 
-def small_graph(text: Text, begun: list[float], *, every: int) -> StateGraph[Any, Any, Any, Any]:
+Record = Callable[[int, str], Awaitable[None]]
+"""Puts what a node got into the trace, as that of a model's call is put there before anything acts on it."""
+
+
+def small_graph(
+    text: Text, begun: list[float], *, every: int, record: Record | None = None
+) -> StateGraph[Any, Any, Any, Any]:
     """`steps` times one node; `begun` receives the moments at which it began."""
 
     messages = DeltaChannel(append_records, list, snapshot_frequency=every)
@@ -65,7 +72,10 @@ def small_graph(text: Text, begun: list[float], *, every: int) -> StateGraph[Any
     async def work(given: Any) -> dict[str, Any]:
         begun.append(time.perf_counter())
         done = given.get("done", 0) + 1
-        return {"messages": {APPEND: [{"type": "human", "id": f"m{done}", "content": text.next()}]}, "done": done}
+        said = text.next()
+        if record is not None:
+            await record(done, said)
+        return {"messages": {APPEND: [{"type": "human", "id": f"m{done}", "content": said}]}, "done": done}
 
     graph: StateGraph[Any, Any, Any, Any] = StateGraph(state)
     graph.add_node("work", cast("Any", work))
@@ -83,18 +93,43 @@ class Bench:
         self._saver = saver
         self._application = application
 
-    def compiled(self, text: Text, begun: list[float], *, every: int) -> Graph:
-        graph = small_graph(text, begun, every=every).compile(checkpointer=self._saver)
+    def compiled(self, text: Text, begun: list[float], *, every: int, record: Record | None = None) -> Graph:
+        graph = small_graph(text, begun, every=every, record=record).compile(checkpointer=self._saver)
         return DurableGraph.of(graph, self._application.services) if self._application else graph
 
-    async def run(self, steps: int, size: int, *, every: int = DELTA_SNAPSHOT_EVERY) -> Timed:
-        """One new run of so many steps of so many bytes, saved after each of them."""
+    async def run(self, steps: int, size: int, *, every: int = DELTA_SNAPSHOT_EVERY, traced: bool = False) -> Timed:
+        """One new run of so many steps of so many bytes, saved after each of them; `traced` (ours alone) also records
+        a call in each."""
         begun: list[float] = []
-        config: RunnableConfig = {"configurable": {"thread_id": str(uuid.uuid4())}, "recursion_limit": steps + 10}
-        graph = self.compiled(Text(size), begun, every=every)
+        run_id = str(uuid.uuid4())
+        config: RunnableConfig = {"configurable": {"thread_id": run_id}, "recursion_limit": steps + 10}
+        graph = self.compiled(Text(size), begun, every=every, record=self._recorder(run_id) if traced else None)
         async for _ in graph.astream({"steps": steps}, config, stream_mode="updates", durability="sync"):
             pass
         return Timed(config, [(after - before) * 1000 for before, after in pairwise(begun)])
+
+    def _recorder(self, run_id: str) -> Record:
+        assert self._application is not None  # noqa: S101 - the peer has no trace
+        services = self._application.services
+
+        async def record(step: int, said: str) -> None:
+            now = services.now()
+            await services.trace.record(
+                Call(
+                    run_id=run_id,
+                    epoch=services.attempt(run_id).epoch,
+                    step=step,
+                    kind="model",
+                    name="bench",
+                    call_id=f"model-{step}",
+                    request={"messages": step},
+                    result={"type": "ai", "content": said},
+                    started_at=now,
+                    ended_at=now,
+                )
+            )
+
+        return record
 
     async def load(self, config: RunnableConfig, *, every: int = DELTA_SNAPSHOT_EVERY) -> tuple[float, int]:
         """Milliseconds to load the newest state, and how many messages it holds."""

@@ -35,7 +35,7 @@ def test_turns_go_to_and_fro() -> None:
 def test_the_steps_ratio_is_ours_by_the_peers() -> None:
     """Of the medians of all steps; and of each pair of neighbouring runs."""
     runs = [[3, 3, 3], [2, 2, 2], [4, 4, 4], [4, 4, 4]]
-    found = step.figures(MACHINE, runs, in_pairs(2), steps=4, size=10)
+    found = step.figures(MACHINE, runs, in_pairs(2), runs[0], steps=4, size=10)
     assert (found.ours_ms.median, found.peer_ms.median) == (3.5, 3.0)
     assert found.ratio == ratio(3.5, 3.0) == 1.167
     assert found.ratio_of_pairs.count == 2
