@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import asyncio
 from typing import Final
 
 from langgraph.config import get_stream_writer
@@ -20,8 +20,8 @@ _EVERY_SECONDS: Final = 0.1
 class RunAsker:
     """A `graph.models.chain.Asker` for one turn of a run.
 
-    It writes to LangGraph's `custom` stream: `{"asking": NAME}` when a model is asked, with `text` for what the answer
-    grew by, or with `waits` (seconds) and `why` while nobody is asked.
+    It writes to LangGraph's `custom` stream: `{"asking": NAME, "of": NAME}` when a model is asked, `of` being the first
+    one of the run; with `text` for what the answer grew by; with `waits` (seconds) and `why` while nobody is asked.
     """
 
     def __init__(self, state: AgentState, services: Services, attempt: Attempt, call: Call) -> None:
@@ -33,18 +33,31 @@ class RunAsker:
         self._write = get_stream_writer()
         self._model = ""
         self._text: list[str] = []
-        self._shown = 0.0
+        self._next: asyncio.TimerHandle | None = None
 
     def begins(self, model: str) -> None:
-        self._started, self._model, self._text, self._shown = self._services.now(), model, [], 0.0
-        self._write({"asking": model})
+        self.end()
+        self._started, self._model = self._services.now(), model
+        self._write({"asking": model, "of": self._state.model})
 
     def hears(self, text: str) -> None:
         self._text.append(text)
-        if (now := time.monotonic()) - self._shown < _EVERY_SECONDS:
-            return
-        self._write({"asking": self._model, "text": "".join(self._text)})
-        self._text, self._shown = [], now
+        if self._next is None:
+            self._show()
+
+    def _show(self) -> None:
+        """What has come; and what comes in the next moment at its end."""
+        self._next = None
+        if self._text:
+            self._write({"asking": self._model, "text": "".join(self._text)})
+            self._text = []
+            self._next = asyncio.get_running_loop().call_later(_EVERY_SECONDS, self._show)
+
+    def end(self) -> None:
+        """Show nothing more of what was heard."""
+        if self._next is not None:
+            self._next.cancel()
+        self._next, self._text = None, []
 
     def waits(self, model: str, seconds: float, why: str) -> None:
         self._write({"asking": model, "waits": seconds, "why": why})

@@ -91,7 +91,8 @@ class View:
             self.answer = (self.answer + text)[-_ANSWER:]
         elif why is None:
             self.answer, self.waits = "", ""
-            if self.model and model != self.model:
+            self.model = str(asking.get("of") or model)
+            if model != self.model:
                 yield self._line("fallback", f"{model} is asked")
         else:
             self.answer, self.waits = "", f"{model}: {_first(str(why))}; asked again in {asking.get('waits', 0):.0f} s"

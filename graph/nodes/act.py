@@ -78,7 +78,10 @@ async def _ask(
         return await condensed(put, messages, most_tokens=window - tokens_of(schemas), digest=_so_far(state))
 
     asker = RunAsker(state, services, services.attempt(state.run_id), call)
-    return await services.chain.ask(state.model, question, asker)
+    try:
+        return await services.chain.ask(state.model, question, asker)
+    finally:
+        asker.end()
 
 
 def _so_far(state: AgentState) -> str:

@@ -35,4 +35,10 @@ def _row(call: Call) -> tuple[object, ...]:
     tokens = None if call.input_tokens is None else f"{call.input_tokens}+{call.output_tokens}"
     cost = None if call.cost_usd is None else f"{call.cost_usd:.4f}"
     result = f"error: {call.error}" if call.error else str((call.result or {}).get("content") or "")[:500]
-    return (call.step, call.epoch, call.kind, call.name, call.call_id, f"{call.seconds:.2f}", tokens, cost, result)
+    return (call.step, call.epoch, call.kind, _name(call), call.call_id, f"{call.seconds:.2f}", tokens, cost, result)
+
+
+def _name(call: Call) -> str:
+    """The model that answered, and where another one than the run's own did, by what name it is known."""
+    asked = call.request.get("asked")
+    return call.name if asked in {None, call.name, call.request.get("model")} else f"{asked} ({call.name})"

@@ -91,8 +91,7 @@ def test_a_repositorys_text_can_not_move_the_cursor() -> None:
 def test_an_answer_is_seen_as_it_grows() -> None:
     """Its last lines, until it is whole, another model is asked, or nobody is; what it says can't move the cursor."""
     seen, _ = view()
-    seen.model = "openai:first"
-    assert seen.take("custom", {"asking": "openai:first"}) == []
+    assert seen.take("custom", {"asking": "openai:first", "of": "openai:first"}) == []
     for text in ("one\ntwo\nthree\nfo", "ur\nfive\x1b[2J"):
         assert seen.take("custom", {"asking": "openai:first", "text": text}) == []
     shown = drawn(seen)
@@ -103,7 +102,7 @@ def test_an_answer_is_seen_as_it_grows() -> None:
     (line,) = seen.take("custom", {"asking": "openai:first", "waits": 7.2, "why": "slow down\nplease"})
     assert line.endswith("openai:first: slow down; asked again in 7 s")
     assert "five" not in drawn(seen)
-    (line,) = seen.take("custom", {"asking": "openai:second"})
+    (line,) = seen.take("custom", {"asking": "openai:second", "of": "openai:first"})
     assert line.split()[2:] == ["fallback", "openai:second", "is", "asked"]
     seen.take("custom", {"asking": "openai:second", "text": "six"})
     assert "asked again" not in drawn(seen)
@@ -115,7 +114,7 @@ def test_an_answer_says_whose_it_is_where_another_model_gave_it() -> None:
     """The run's own model is not named each time."""
     seen, _ = view()
     said = {"messages": {"append": [{"type": "ai", "content": "I look."}]}}
-    seen.model = "openai:first"
+    seen.take("custom", {"asking": "openai:first", "of": "openai:first"})
     for model, told in (("openai:first", "model"), ("openai:second", "openai:second")):
         (line,) = seen.take("updates", {"act": {**said, "answered_by": model}})
         assert line.split()[2] == told
