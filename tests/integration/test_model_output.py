@@ -10,14 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from langchain_core.messages import HumanMessage
 from langgraph.errors import GraphDrained
 from langgraph.runtime import RunControl
 
+from graph.models.ask import ask
+from graph.models.trouble import ModelTrouble
 from state.runs import Run
 from state.trace import Call
 from tests.helpers.app import Driver, application_on
 from tests.helpers.endpoint import Answer, Held, Reply, calling, chunk, endpoint, saying
-from tests.helpers.notes import letters
+from tests.helpers.notes import NOTES, letters
 
 FIRST, SECOND = "openai:first", "openai:second"
 ADA = json.dumps({"to": "ada", "text": "hello"})
@@ -296,3 +299,27 @@ async def test_a_run_that_is_put_down_does_not_wait_for_a_model(drivers: Drivers
         assert str((await driver.run()).standing) == "queued: released"
         assert str((await driver.go_on()).standing) == "waiting: approval"
     assert len(server.requests) == 2
+
+
+async def test_wherever_a_stream_is_cut_no_call_of_it_is_made(drivers: Drivers) -> None:
+    """At each of its bytes, with the connection closed as if all were well: the whole answer makes its call, none of
+    its beginnings does."""
+    call = {"index": 0, "id": "a", "type": "function", "function": {"name": "note", "arguments": ""}}
+    parts = [{"index": 0, "function": {"arguments": NOTE[at : at + 6]}} for at in range(0, len(NOTE), 6)]
+    pieces = [chunk(tool_calls=[each]) for each in (call, *parts)]
+    raw = "".join(f"data: {json.dumps(each)}\n\n" for each in [*pieces, chunk("tool_calls")])
+    ended = raw.index('"finish_reason": "tool_calls"') + len('"finish_reason": "tool_calls"}]}\n')
+    cuts = [*range(0, len(raw), 7), ended - 1, ended, len(raw)]
+    async with endpoint(*[[raw[:cut]] for cut in cuts]) as server:
+        driver = drivers(server.url)
+        model = await driver.services.models.get(FIRST)
+        made = []
+        for cut in cuts:
+            try:
+                answer = await ask(model, [HumanMessage("hello")], NOTES.toolbox.schemas, call_id="model-1")
+            except ModelTrouble:
+                continue
+            made += [cut] if answer.message.tool_calls else []
+            assert bool(answer.failures) != bool(answer.message.tool_calls)
+    assert made
+    assert min(made) >= ended - 1
