@@ -74,6 +74,8 @@ class EndpointSettings(BaseModel):
     """How long an answer may be. One that is just so long was cut."""
     context_tokens: int = Field(default=CONTEXT_TOKENS, ge=2048)
     """The model's window: question, tools and answer together."""
+    stream_usage: bool = True
+    """False for a server that refuses to be asked for its count of tokens; they are estimated then."""
     stream: bool = True
     """False for a gateway that gives whole answers only."""
 
@@ -84,7 +86,7 @@ class EndpointSettings(BaseModel):
         return self
 
 
-_SHARED: Final = ("ca_bundle", "proxy", "proxy_env", "max_tokens", "context_tokens", "stream")
+_SHARED: Final = ("ca_bundle", "proxy", "proxy_env", "max_tokens", "context_tokens", "stream", "stream_usage")
 """What a model keeps of the settings for all when it has an address of its own: no key and no header goes to a server
 that it was not set for."""
 
@@ -109,6 +111,7 @@ class ModelSettings(BaseModel):
     model_api_version: str | None = None
     model_max_tokens: int | None = Field(default=None, gt=0)
     model_context_tokens: int = Field(default=CONTEXT_TOKENS, ge=2048)
+    model_stream_usage: bool = True
     model_stream: bool = True
 
     model_call_seconds: float = Field(default=600.0, gt=0)

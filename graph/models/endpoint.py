@@ -11,7 +11,7 @@ import logging
 import re
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import httpx2
 import openai
@@ -51,6 +51,7 @@ _OVERFLOW: Final = re.compile(
     re.IGNORECASE,
 )
 _CANT_STREAM: Final = " (for one that can't stream, set model_stream = false)"
+_OPENAI: Final = "api.openai.com"
 _NO_KEY: Final = "none"
 _ANSWER_SHARE: Final = 8
 """Of a window, where nothing says how long an answer may be."""
@@ -58,6 +59,17 @@ _FUNCTION: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """What such an endpoint takes as the name of a tool."""
 
 _log = logging.getLogger(__name__)
+
+
+class _Setup(NamedTuple):
+    """What an endpoint was made with."""
+
+    settings: EndpointSettings = EndpointSettings()
+    secrets: tuple[str, ...] = ()
+    place: str = ""
+    elsewhere: bool = False
+    """Its server is not OpenAI's own, nor Azure."""
+    window: int = 0
 
 
 class RequestNotMade(RuntimeError):
@@ -74,20 +86,19 @@ else:
 class _Tamed(_Client):
     """What both clients are made to do: they answer or raise `ModelTrouble`, and no secret is in its message."""
 
-    _place: str
-    _secrets: tuple[str, ...]
-    _streams: bool
-    _window: int
+    _setup: _Setup
+    _dropped: set[str]
+    """Tools that were told of as not sent."""
 
     @property
     def window(self) -> int:
         """How many tokens of conversation and tools the model takes, with room left for its answer."""
-        return self._window
+        return self._setup.window
 
     @property
     def place(self) -> str:
         """The model and where it is, for who shares it with others."""
-        return self._place
+        return self._setup.place
 
     async def aclose(self) -> None:
         """Close the connections, in the event loop that opened them."""
@@ -96,7 +107,7 @@ class _Tamed(_Client):
     async def _astream(self, *args: Any, **kwargs: Any) -> AsyncIterator[ChatGenerationChunk]:
         answered, usage = False, None
         try:
-            async for chunk in (super()._astream if self._streams else self._at_once)(*args, **kwargs):
+            async for chunk in (super()._astream if self._setup.settings.stream else self._at_once)(*args, **kwargs):
                 answered = True
                 usage = _taken(chunk) or usage
                 yield chunk
@@ -139,8 +150,9 @@ class _Tamed(_Client):
     ) -> Runnable[Any, Any]:
         """With the tools that such an endpoint takes; one that it does not would make it refuse every request."""
         fit = [tool for tool in tools if not isinstance(tool, dict) or _is_function(tool)]
-        for tool in [tool for tool in tools if tool not in fit]:
-            _log.warning("%s is not sent the tool %s, whose form it would refuse", self._place, _name_of(tool))
+        for name in {_name_of(tool) for tool in tools if tool not in fit} - self._dropped:
+            self._dropped.add(name)
+            _log.warning("%s is not sent the tool %s, whose form it would refuse", self.place, name)
         return super().bind_tools(fit, **kwargs)
 
     def _get_request_payload(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
@@ -148,6 +160,8 @@ class _Tamed(_Client):
             payload: dict[str, Any] = super()._get_request_payload(*args, **kwargs)
         except _UNREADABLE as error:
             raise RequestNotMade(f"{type(error).__name__}: {error}") from error
+        if self._setup.elsewhere and "max_completion_tokens" in payload:
+            payload["max_tokens"] = payload.pop("max_completion_tokens")  # the name that all others know
         if "messages" in payload:
             payload["messages"] = _taking_turns(payload["messages"])
         return {name: _sendable(value) for name, value in payload.items()}
@@ -182,7 +196,7 @@ class _Tamed(_Client):
 
     def _scrubbed(self, text: str) -> str:
         """Without the secrets, which some servers and proxies send back in their errors."""
-        for secret in self._secrets:
+        for secret in self._setup.secrets:
             text = text.replace(secret, "***")
         return text
 
@@ -190,19 +204,15 @@ class _Tamed(_Client):
 class Endpoint(_Tamed, ChatOpenAI):
     """ChatOpenAI, tamed."""
 
-    _place: str = PrivateAttr(default="")
-    _secrets: tuple[str, ...] = PrivateAttr(default=())
-    _streams: bool = PrivateAttr(default=True)
-    _window: int = PrivateAttr(default=0)
+    _setup: _Setup = PrivateAttr(default=_Setup())
+    _dropped: set[str] = PrivateAttr(default_factory=set)
 
 
 class AzureEndpoint(_Tamed, AzureChatOpenAI):
     """AzureChatOpenAI, tamed."""
 
-    _place: str = PrivateAttr(default="")
-    _secrets: tuple[str, ...] = PrivateAttr(default=())
-    _streams: bool = PrivateAttr(default=True)
-    _window: int = PrivateAttr(default=0)
+    _setup: _Setup = PrivateAttr(default=_Setup())
+    _dropped: set[str] = PrivateAttr(default_factory=set)
 
 
 def _taken(chunk: ChatGenerationChunk) -> UsageMetadata | None:
@@ -316,7 +326,7 @@ def endpoint(name: str, settings: EndpointSettings, secrets: Secrets, *, silence
         "api_key": SecretStr(secrets.key or _NO_KEY),
         "max_retries": 0,
         "timeout": (timeout := httpx2.Timeout(silence_seconds, connect=_CONNECT_SECONDS)),
-        "stream_usage": True,
+        "stream_usage": settings.stream_usage,
         "stream_chunk_timeout": None,  # httpx watches for silence, the caller over the whole
         "http_async_client": _client(settings, secrets, timeout),
         "openai_proxy": None,
@@ -328,9 +338,14 @@ def endpoint(name: str, settings: EndpointSettings, secrets: Secrets, *, silence
         made = AzureEndpoint(azure_endpoint=settings.base_url, api_version=settings.api_version, **common)
     else:
         made = Endpoint(base_url=settings.base_url, **common) if settings.base_url else Endpoint(**common)
-    made._place = f"{name} at {made.root_async_client.base_url}"
-    made._secrets, made._streams = secrets.all, settings.stream
-    made._window = settings.context_tokens - (settings.max_tokens or settings.context_tokens // _ANSWER_SHARE)
+    address = made.root_async_client.base_url
+    made._setup = _Setup(
+        settings=settings,
+        secrets=secrets.all,
+        place=f"{name} at {address}",
+        elsewhere=isinstance(made, Endpoint) and address.host != _OPENAI,
+        window=settings.context_tokens - (settings.max_tokens or settings.context_tokens // _ANSWER_SHARE),
+    )
     return made
 
 

@@ -66,9 +66,11 @@ async def act(state: AgentState, *, services: Services) -> Update:
 async def _ask(
     state: AgentState, messages: Sequence[BaseMessage], job: Job, call: Call, services: Services
 ) -> Answered:
-    schemas, seconds = job.toolbox.schemas, services.settings.model_call_seconds
+    schemas = job.toolbox.schemas
 
     async def question(model: BaseChatModel, heard: Heard) -> Answer:
+        seconds = services.settings.model_call_seconds if hasattr(model, "place") else None
+
         async def put(fitting: Sequence[BaseMessage]) -> Answer:
             return await ask(model, fitting, schemas, call_id=call.call_id, seconds=seconds, heard=heard)
 

@@ -79,7 +79,8 @@ async def test_no_key_and_no_header_goes_to_a_server_that_it_was_not_set_for(put
     own, shared = server.heads
     assert (own["authorization"], own.get("x-team")) == ("Bearer none", None)
     assert (shared["authorization"], shared["x-team"]) == (f"Bearer {KEY}", "red")
-    assert [body["max_completion_tokens"] for body in server.requests] == [100, 100]
+    assert [body["max_tokens"] for body in server.requests] == [100, 100]
+    assert not any("max_completion_tokens" in body for body in server.requests)
 
 
 async def test_a_server_that_settings_point_to_needs_no_key(put: Put, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,15 +203,20 @@ async def test_an_error_in_the_middle_of_a_stream_counts_like_its_status(put: Pu
 
 
 async def test_b43_a_tool_that_the_endpoint_would_refuse_is_not_sent(
-    put: Put, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One that another provider knows by itself, or whose name is not one here; the log says so."""
+    """One that another provider knows by itself, or whose name is not one here; the log says so, once."""
     dotted = {"type": "function", "function": {**LOOK["function"], "name": "shop.look"}}  # type: ignore[dict-item]
     caplog.set_level(logging.WARNING)
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
     async with endpoint(saying(content="hi")) as server:
-        await put({"model_base_url": server.url}, tools=[LOOK, dotted, {"type": "web_search_20250305"}])
+        loader = ModelLoader(runs=MemoryRuns(), trace=MemoryTrace(), settings=ModelSettings(model_base_url=server.url))
+        for _ in range(2):
+            tools = [LOOK, dotted, {"type": "web_search_20250305"}]
+            await ask(await loader.get(NAME), HELLO, tools, call_id="model-2")
+        await loader.close()
     assert [tool["function"]["name"] for tool in server.requests[0]["tools"]] == ["look"]
-    assert "shop.look" in caplog.text
+    assert caplog.text.count("shop.look") == 1
     assert "web_search_20250305" in caplog.text
 
 
@@ -278,6 +284,7 @@ def choosing(**choice: Any) -> dict[str, Any]:
 
 
 HI = chunk(content="hi")
+HI_AND_END = [HI, chunk("stop")]
 
 
 @pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")  # openai's, of what is in no known form
@@ -323,6 +330,14 @@ async def reading(put: Put, server: Endpoint) -> str:
     assert answer.model in {"some-model", ""}
     calls = [f"{call['name']}({call['args']})" for call in answer.message.tool_calls]
     return [*[failure.kind for failure in answer.failures], *calls, str(answer.message.text)][0]
+
+
+async def test_a_server_that_refuses_to_count_is_not_asked_to(put: Put) -> None:
+    """Its tokens are unknown then, which is not zero."""
+    async with endpoint(HI_AND_END) as server:
+        for asked in (True, False):
+            answer = await put({"model_base_url": server.url, "model_stream_usage": asked})
+            assert ("stream_options" in server.requests[-1], answer.output_tokens) == (asked, None)
 
 
 async def test_a_usage_that_grows_with_each_chunk_is_counted_once(put: Put) -> None:
