@@ -13,7 +13,7 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, ToolCall
 from pydantic import JsonValue
 
-from graph.models.stream import whole
+from graph.models.stream import Pieces, whole
 from graph.models.text_calls import written_calls
 from graph.models.trouble import ModelTrouble, trouble_of
 from state.failures import Failure, FailureKind
@@ -36,6 +36,8 @@ _ECHO: Final = 960
 """Bytes of a broken answer that the model is shown, with what is wrong with it."""
 _LONGEST: Final = 8_000_000
 """Characters of an answer: a server that never ends one must not fill the memory."""
+_MOST_PIECES: Final = 100_000
+"""Pieces of an answer other than of its text, each of which takes some kilobytes."""
 _KEPT: Final = ("model_name", "finish_reason", "stop_reason")
 """What the history keeps of what a server says about its answer."""
 
@@ -91,17 +93,17 @@ def read_again(record: Mapping[str, Any], messages: Sequence[BaseMessage], tools
 
 
 async def _listen(stream: AsyncIterator[AIMessage], heard: Heard | None) -> list[AIMessage]:
-    chunks, size = [], 0
+    pieces, size = Pieces(), 0
     async with aclosing(cast("Any", stream)):
         async for chunk in stream:
-            chunks.append(chunk)
+            pieces.add(chunk)
             text = chunk.content if isinstance(chunk.content, str) else chunk.text
             size += len(text) + sum(len(call["args"] or "") for call in getattr(chunk, "tool_call_chunks", ()))
-            if size > _LONGEST:
+            if size > _LONGEST or pieces.count > _MOST_PIECES:
                 raise ModelTrouble("model_error", f"the answer had not ended after {size} characters")
             if heard is not None:
                 await heard(text)
-    return chunks
+    return pieces.chunks
 
 
 def _capped(message: AIMessage, cap: int | None) -> AIMessage:

@@ -17,6 +17,46 @@ _AROUND: Final = 60
 """Characters on each side of the place where JSON breaks that the model is shown."""
 
 
+class Pieces:
+    """The chunks of a stream as they come; of text that comes in a row, the text alone: a chunk takes a kilobyte."""
+
+    def __init__(self) -> None:
+        self._chunks: list[AIMessage] = []
+        self._texts: list[str] = []
+        """What follows the last chunk."""
+
+    @property
+    def count(self) -> int:
+        """How many chunks are kept."""
+        return len(self._chunks)
+
+    def add(self, chunk: AIMessage) -> None:
+        if self._chunks and _is_bare(chunk) and _is_bare(self._chunks[-1]):
+            self._texts.append(str(chunk.content))
+            return
+        self._put_together()
+        self._chunks.append(chunk)
+
+    @property
+    def chunks(self) -> list[AIMessage]:
+        """All of them, neighbouring texts in one."""
+        self._put_together()
+        return self._chunks
+
+    def _put_together(self) -> None:
+        if self._texts:
+            last = self._chunks[-1]
+            self._chunks[-1] = last.model_copy(update={"content": "".join([str(last.content), *self._texts])})
+            self._texts = []
+
+
+def _is_bare(chunk: AIMessage) -> bool:
+    """Whether the chunk is text, and tells nothing else."""
+    told = (chunk.additional_kwargs, chunk.response_metadata, chunk.usage_metadata, chunk.tool_calls)
+    is_piece = isinstance(chunk, AIMessageChunk) and not chunk.tool_call_chunks and chunk.chunk_position is None
+    return is_piece and isinstance(chunk.content, str) and not any(told)
+
+
 def whole(chunks: Sequence[AIMessage]) -> AIMessage:
     """The message of a stream, its arguments read strictly: LangChain completes JSON that was cut, and a call that
     was cut must not be made."""

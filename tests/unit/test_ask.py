@@ -11,12 +11,14 @@ from langchain_core.exceptions import ModelAuthenticationError, ModelConnectionE
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.messages.ai import UsageMetadata
+from langchain_core.messages.tool import ToolCallChunk
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from langgraph.errors import GraphInterrupt
 from pydantic import Field
 
 from graph.models.ask import Answer, ask
 from graph.models.scripted import ScriptedModel
+from graph.models.stream import Pieces, whole
 from graph.models.trouble import ModelTrouble
 
 FINISHED = {"model_provider": "somebody", "finish_reason": "tool_calls", "model_name": "some-model"}
@@ -265,3 +267,20 @@ async def test_a_model_without_streaming_is_asked_for_the_whole() -> None:
 
     answer = await ask(Whole(error=ValueError()), [], [], call_id="model-7")
     assert answer.message.content == "all at once"
+
+
+async def test_a_long_answer_in_small_pieces_takes_little_memory() -> None:
+    """Its text is kept as text; what else the pieces tell is told all the same."""
+    pieces = Pieces()
+    for number in range(50_000):
+        pieces.add(AIMessageChunk(f"{number} ", id="x"))
+    call = ToolCallChunk(name="look", args="{}", id="c", index=0, type="tool_call_chunk")
+    pieces.add(AIMessageChunk("", tool_call_chunks=[call], id="x"))
+    pieces.add(AIMessageChunk("the ", id="x"))
+    pieces.add(AIMessageChunk("end", id="x"))
+    pieces.add(AIMessageChunk("", response_metadata={"finish_reason": "stop"}, id="x"))
+    assert pieces.count <= 4
+    message = whole(pieces.chunks)
+    assert message.text == "".join(f"{number} " for number in range(50_000)) + "the end"
+    assert [made["name"] for made in message.tool_calls] == ["look"]
+    assert message.response_metadata["finish_reason"] == "stop"
