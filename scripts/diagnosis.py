@@ -19,6 +19,7 @@ import psycopg
 from scripts.bootstrap import Application
 from state import embedded
 from state.errors import DevfixError
+from state.outward import OutwardSettings
 from state.settings import settings_file
 from tools.git import git_program
 from tools.interpreter import find_interpreter
@@ -120,7 +121,8 @@ async def _outside(application: Application) -> dict[str, Any]:
     """What is set up of the world outside, by what promise, which secrets are not there, and what could not be told."""
     settings = application.settings
     tools = outward_tools(settings)
-    secrets = [value for name, value in settings if name.endswith("_env") and value]
+    named = [name for name in OutwardSettings.model_fields if name.endswith("_env")]
+    secrets = [value for name in named if (value := getattr(settings, name))]
     unset = [name for name in secrets if not os.environ.get(name)]
     try:
         letters = await application.services.outbox.troubled()

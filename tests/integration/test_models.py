@@ -384,6 +384,19 @@ def test_the_command_line_says_that_the_key_is_missing(cli: Cli) -> None:
     assert cli.here("runs", "--json").facts == []
 
 
+def test_doctor_says_which_models_are_asked_and_what_they_lack(cli: Cli) -> None:
+    """By default, and after it; a key that is set is only said to be there."""
+    chain = {"DEVFIX_MODEL": "openai:a", "DEVFIX_FALLBACK_MODELS": "openai:b,search-repair", "OPENAI_API_KEY": KEY}
+    cli.environment |= {**chain, "DEVFIX_MODEL_HEADERS_ENV": '{"X-Api-Key": "GATEWAY_KEY"}'}
+    models = cli("doctor", "--json").facts["models"]
+    assert (models["ok"], models["default"], models["fallbacks"]) == (False, "openai:a", ["openai:b", "search-repair"])
+    assert "openai:a needs GATEWAY_KEY" in models["why"]
+    looked = cli("doctor", "--json", GATEWAY_KEY="gateway-key")
+    assert (looked.facts["models"]["ok"], looked.facts["models"]["OPENAI_API_KEY"]) == (True, True)
+    assert KEY not in looked.out
+    assert "gateway-key" not in looked.out
+
+
 def test_key_and_address_are_all_that_a_run_needs(cli: Cli, server: LLMock) -> None:
     """From the command line to the end; the key is in nothing that it prints."""
     says(
