@@ -11,7 +11,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from state.outward import HttpUrl, Variable, without_credentials
 
@@ -44,6 +53,14 @@ def _proxy(url: str) -> str:
     return without_credentials(url)
 
 
+def _full(path: Path) -> Path:
+    """Not one of the current folder, which differs from process to process."""
+    if not (full := path.expanduser()).is_absolute():
+        raise ValueError("it is not a full path")
+    return full
+
+
+FullPath = Annotated[Path, AfterValidator(_full)]
 Headers = Annotated[dict[str, str], BeforeValidator(_object)]
 HeaderVariables = Annotated[dict[str, Variable], BeforeValidator(_object)]
 ProxyUrl = Annotated[str, AfterValidator(_proxy)]
@@ -63,7 +80,7 @@ class EndpointSettings(BaseModel):
     headers: Headers = {}
     headers_env: HeaderVariables = {}
     """Headers whose values are secrets: each with the variable that holds it."""
-    ca_bundle: Path | None = None
+    ca_bundle: FullPath | None = None
     """The certificates that are trusted, in a PEM file, instead of the system's."""
     proxy: ProxyUrl | None = None
     proxy_env: Variable | None = None
@@ -105,7 +122,7 @@ class ModelSettings(BaseModel):
     model_key_env: Variable | None = None
     model_headers: Headers = {}
     model_headers_env: HeaderVariables = {}
-    model_ca_bundle: Path | None = None
+    model_ca_bundle: FullPath | None = None
     model_proxy: ProxyUrl | None = None
     model_proxy_env: Variable | None = None
     model_api_version: str | None = None
@@ -135,6 +152,13 @@ class ModelSettings(BaseModel):
     def served(self) -> dict[str, str]:
         """What their servers call the models that are called otherwise here."""
         return {name: each.name for name, each in self.models.items() if each.name}
+
+    @field_validator("model_api_version")
+    @classmethod
+    def _of_a_resource(cls, given: str | None, others: ValidationInfo) -> str | None:
+        if given and not others.data.get("model_base_url"):
+            raise ValueError("it (Azure's) needs model_base_url, the resource's address, too")
+        return given
 
     def endpoint(self, name: str) -> EndpointSettings:
         """Where the model of this name is reached: its own settings over those for all."""

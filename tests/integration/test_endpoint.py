@@ -378,6 +378,8 @@ def test_the_settings_come_from_the_environment_too(monkeypatch: pytest.MonkeyPa
         {"models": {"gpt": {}}},
         {"models": {"openai:a": {"api_version": "2024-10-21"}}},
         {"model_base_url": "ftp://x/v1"},
+        {"model_ca_bundle": "ca.pem"},
+        {"model_api_version": "2024-10-21"},
         {"model_proxy": "http://user:password@proxy:1"},
         {"model_key_env": "sk-not-a-variable"},
     ],
