@@ -64,8 +64,9 @@ def standstill(records: Sequence[Mapping[str, Any]], *, snapshot: str | None = N
 
 
 def _again(since: Sequence[str], before: Sequence[str]) -> bool:
-    """One more round of what the run was told about; not a single look back."""
-    round_ = set(before[-LONGEST_PERIOD * REPEATS :])
+    """One more round of what the run was told about, whatever came before it; not a single look back."""
+    times = Counter(before[-LONGEST_PERIOD * REPEATS :])
+    round_ = {print_ for print_, number in times.items() if number > 1}
     length = max(2, min(len(round_), LONGEST_PERIOD))
     return len(since) >= length and set(since[-length:]) <= round_
 
