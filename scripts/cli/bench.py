@@ -136,6 +136,36 @@ def crash(
     return 0 if figures.whole else 1
 
 
+@app.command(short_help="models, tools and databases that misbehave")
+def faults(
+    seeds: Annotated[int, typer.Option(min=0, help="Runs of each fault, each with it at another place.")] = 10,
+    kills: Annotated[int, typer.Option(min=0, help="Faults that are run once more, with a SIGKILL.")] = 30,
+    only: Annotated[str, typer.Option(metavar="TEXT", help="Only faults in whose `group: name` this stands.")] = "",
+    as_json: Json = False,
+) -> int:
+    """Whether each run ends as it must, whatever a model, a tool, the database or the run's own judgement does wrong.
+
+    The faults are a table; each is a run of the real graph against a chat endpoint and a PostgreSQL of the campaign's
+    own. Exit code 1 where a run did not end as the table says, or a generated circle or search was taken for the other.
+    """
+    from scripts.bench.faults.campaign import measure
+    from scripts.bench.faults.figures import table
+    from scripts.cli.output import put, put_facts, say
+    from scripts.signals import Signals
+
+    signals = Signals()
+    try:
+        figures = asyncio.run(_until_stopped(measure(seeds=seeds, kills=kills, only=only, tell=say), signals))
+    except asyncio.CancelledError:
+        return signals.exit_code
+    if as_json:
+        _put(figures, as_json)
+    else:
+        put(table(figures) + "\n")
+        put_facts(figures.model_dump(include={"machine", "seeds", "seconds", "ratio"}))
+    return 0 if figures.whole else 1
+
+
 @app.command(short_help="the same errand on other systems, under the same kills")
 def peers(
     kills: Annotated[int, typer.Option(min=1, help="SIGKILLs of each system's worker.")] = 50,

@@ -1,132 +1,16 @@
-"""A chat endpoint on loopback that gives prepared answers: for what no mock server of others sends."""
+"""The fault campaign's chat endpoint, which the tests share."""
 
-from __future__ import annotations
+from scripts.bench.faults.endpoint import (
+    Answer,
+    Chunks,
+    Endpoint,
+    Held,
+    Reply,
+    Trickle,
+    calling,
+    chunk,
+    endpoint,
+    saying,
+)
 
-import asyncio
-import json
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
-from ssl import SSLContext
-from typing import Any, NamedTuple
-
-Chunks = Sequence[Mapping[str, Any] | str]
-"""One answer: chunks of a `chat.completion.chunk` stream, or its raw lines."""
-
-
-class Reply(NamedTuple):
-    """An answer that is no stream."""
-
-    status: int = 200
-    body: Mapping[str, Any] = {}
-    headers: Mapping[str, str] = {}
-
-
-class Trickle(NamedTuple):
-    """A stream whose last chunk comes again and again, until the client goes."""
-
-    chunks: Chunks
-    pause: float = 0.01
-
-
-class Held(NamedTuple):
-    """A stream that goes on when it is let go."""
-
-    chunks: Chunks
-    let_go: asyncio.Event
-    rest: Chunks
-
-
-Answer = Chunks | Reply | Trickle | Held
-
-
-class Endpoint:
-    """Answers each request with the next of its prepared answers, the last one again and again."""
-
-    def __init__(self, answers: Sequence[Answer]) -> None:
-        self.answers = list(answers)
-        self.requests: list[dict[str, Any]] = []
-        self.heads: list[dict[str, str]] = []
-        """The headers of each request, and its first line under ""."""
-        self.url = ""
-        self.serving: set[asyncio.Task[None]] = set()
-
-    def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.create_task(self._serve(reader, writer))
-        self.serving.add(task)
-        task.add_done_callback(self.serving.discard)
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            await self._answer(reader, writer)
-        finally:
-            writer.close()
-            with suppress(OSError):
-                await writer.wait_closed()
-
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode().strip().splitlines()
-        head = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-        self.heads.append({"": first, **head})
-        self.requests.append(json.loads(await reader.readexactly(int(head["content-length"]))))
-        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        with suppress(ConnectionError):
-            await _give(answer, writer)
-
-
-async def _give(answer: Answer, writer: asyncio.StreamWriter) -> None:
-    if isinstance(answer, Reply):
-        body = json.dumps(answer.body)
-        headers = "".join(f"{name}: {value}\r\n" for name, value in answer.headers.items())
-        kind = f"content-type: application/json\r\ncontent-length: {len(body)}\r\nconnection: close\r\n"
-        writer.write(f"HTTP/1.1 {answer.status} So\r\n{kind}{headers}\r\n{body}".encode())
-        await writer.drain()
-        return
-    writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n")
-    chunks = answer.chunks if isinstance(answer, (Trickle, Held)) else answer
-    await _send(chunks, writer)
-    if isinstance(answer, Held):
-        await answer.let_go.wait()
-        await _send(answer.rest, writer)
-    while isinstance(answer, Trickle):
-        await asyncio.sleep(answer.pause)
-        await _send(chunks[-1:], writer)
-
-
-async def _send(chunks: Chunks, writer: asyncio.StreamWriter) -> None:
-    lines = [each if isinstance(each, str) else f"data: {json.dumps(each)}\n\n" for each in chunks]
-    writer.write("".join(lines).encode())
-    await writer.drain()
-
-
-@asynccontextmanager
-async def endpoint(*answers: Answer, tls: SSLContext | None = None) -> AsyncIterator[Endpoint]:
-    """The endpoint, at `url`, for as long as the block runs."""
-    made = Endpoint(answers)
-    server = await asyncio.start_server(made.serve, "127.0.0.1", ssl=tls)
-    host, port = server.sockets[0].getsockname()
-    made.url = f"{'https' if tls else 'http'}://{host}:{port}/v1"
-    async with server:
-        yield made
-        for task in made.serving:
-            task.cancel()
-        await asyncio.gather(*made.serving, return_exceptions=True)
-
-
-def chunk(finish: str | None = None, **delta: Any) -> dict[str, Any]:
-    """One chunk of a stream."""
-    choice = {"index": 0, "delta": {"role": "assistant", **delta}, "finish_reason": finish}
-    return {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "some-model", "choices": [choice]}
-
-
-def calling(*named: tuple[str | None, str, str], finish: str = "tool_calls") -> Chunks:
-    """A stream that makes these calls: id, name and arguments as they are on the wire."""
-    calls = [
-        {"index": place, "id": identifier, "type": "function", "function": {"name": name, "arguments": arguments}}
-        for place, (identifier, name, arguments) in enumerate(named)
-    ]
-    return [chunk(tool_calls=calls), chunk(finish), "data: [DONE]\n\n"]
-
-
-def saying(finish: str | None = "stop", **delta: Any) -> Chunks:
-    """A stream that says this."""
-    return [chunk(**delta), chunk(finish), "data: [DONE]\n\n"]
+__all__ = ["Answer", "Chunks", "Endpoint", "Held", "Reply", "Trickle", "calling", "chunk", "endpoint", "saying"]

@@ -1,0 +1,284 @@
+"""Each row as a real run of the graph, on PostgreSQL, against a chat endpoint on loopback; and what it came to."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import random
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from scripts.bench.crash.campaign import own_server
+from scripts.bench.faults.blows import Blows
+from scripts.bench.faults.endpoint import Blow, Endpoint, Strike, endpoint
+from scripts.bench.faults.errand import ERRAND, letters
+from scripts.bench.faults.figures import FaultFigures, Outcome, fault_figures
+from scripts.bench.faults.table import LOOK, TABLE, Row, before
+from scripts.bench.faults.traces import trace_figures
+from scripts.bench.machine import machine
+from scripts.bootstrap import Application, build
+from state.approvals import Decision
+from state.errors import DevfixError, Refused, words_of
+from state.runs import Run
+from state.settings import Settings
+
+FIRST, SECOND = "openai:gpt-4o", "openai:gpt-4o-mini"
+DEEPEST: Final = 4
+"""Honest turns before the fault, at most."""
+END_SECONDS: Final = 90.0
+AT_ONCE: Final = 4
+"""Runs under way at the same moment; those whose database is struck are alone."""
+_GOES_ON: Final = 8
+"""How often a run that was put down, or waits for an approval, is gone on with."""
+_VICTIM: Final = "from scripts.bench.faults.victim import main; main()"
+_KILL: Final = "kill"
+_QUICK: Final = {
+    "heartbeat_seconds": 0.5,
+    "lease_seconds": 3.0,
+    "tool_retries": 0,
+    "model_pause_seconds": 0.002,
+    "database_pool_size": 4,
+}
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """Where the campaign's runs live."""
+
+    folder: Path
+    url: str
+    blows: Blows
+
+
+@dataclass(kw_only=True)
+class Trial:
+    """One run of one row, with the fault at the place that the seed says; killed in the middle, or not."""
+
+    world: World
+    row: Row
+    seed: int
+    killed: bool = False
+    run_id: str = field(default_factory=lambda: str(uuid.uuid4()))
+    unapproved: int = 0
+    approved: bool = False
+    trouble: list[str] = field(default_factory=list)
+    victim: subprocess.Popen[bytes] | None = None
+
+    def __post_init__(self) -> None:
+        chance = random.Random(f"{self.row.name} {self.seed}")  # noqa: S311 - repeatable on purpose
+        self.place = chance.randrange(DEEPEST + 1)
+        """Honest turns before the fault."""
+        self.killed_at = chance.randrange(min(self.row.asks or 1, 2)) if self.killed else 0
+        """The question, from the fault on, at which the process is killed."""
+        self.folder = Path(tempfile.mkdtemp(dir=self.world.folder))
+
+    @property
+    def sink(self) -> Path:
+        return self.folder / "letters"
+
+    async def outcome(self) -> Outcome:
+        """Run it to its end, and judge."""
+        began = time.monotonic()
+        script = self.row.script(before(self.place))
+        if self.killed:
+            script += script[-1:] * 2  # what is said for ever, and not the blow
+            script.insert(self.place + self.killed_at, Blow(_KILL, LOOK))
+        async with endpoint(*script, strike=self._strike) as first, _maybe(self.row, self._strike) as second:
+            settings = self._settings([each.url for each in (first, second) if each])
+            try:
+                async with asyncio.timeout(END_SECONDS):
+                    run, ran = await self._run(settings)
+            except TimeoutError:
+                run, ran = None, []
+                self.trouble.append(f"it had not ended after {END_SECONDS:.0f} s")
+            finally:
+                await asyncio.to_thread(self._end_victim)
+            await self.world.blows.healed()
+            return self._judged(run, ran, first, second, time.monotonic() - began)
+
+    def _settings(self, urls: Sequence[str]) -> Settings:
+        models = {name: {"base_url": url} for name, url in zip((FIRST, SECOND), urls, strict=False)}
+        given = {"models": models, "fallback_models": list(models)[1:], **_QUICK, **self.row.settings}
+        return Settings.model_validate({"database_url": self.world.url, "home": self.world.folder / "home", **given})
+
+    async def _strike(self, kind: str) -> None:
+        if kind == _KILL:
+            await asyncio.to_thread(self._end_victim)
+        else:
+            await self.world.blows.strike(kind)
+
+    def _end_victim(self) -> None:
+        if self.victim is not None:
+            self.victim.kill()
+            self.victim.wait()
+
+    # -- the run ------------------------------------------------------------------------------------------------------
+
+    async def _run(self, settings: Settings) -> tuple[Run, list[str]]:
+        """How it stands in the end, and the tools that ran."""
+        given: dict[str, Any] | None = {
+            "job": ERRAND.name,
+            "model": FIRST,
+            "options": {"sink": str(self.sink)},
+            **self.row.given(self.place),
+        }
+        if self.killed:
+            await self._begun_and_killed(settings, given or {})
+            given = None
+        application = build(settings, label="bench", jobs={ERRAND.name: ERRAND})
+        try:
+            run = await self._to_the_end(application, given)
+            trace = await application.services.trace.of(self.run_id)
+        finally:
+            await application.services.close()
+        return run, [call.name for call in trace if call.kind == "tool"]
+
+    async def _begun_and_killed(self, settings: Settings, given: dict[str, Any]) -> None:
+        told = json.dumps({"settings": settings.model_dump(mode="json"), "run_id": self.run_id, "given": given})
+        with (self.folder / "victim.log").open("wb") as log:
+            self.victim = subprocess.Popen(  # noqa: ASYNC220 - it only starts
+                [sys.executable, "-c", _VICTIM, told], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+        if await asyncio.to_thread(self.victim.wait) != -9:
+            self.trouble.append("it ended before it was killed")
+
+    async def _to_the_end(self, application: Application, given: dict[str, Any] | None) -> Run:
+        """Go on as long as the run is only put down, and approve what a person is asked."""
+        agent = application.agent()
+        for _ in range(_GOES_ON):
+            told = ""
+            try:
+                await agent.ainvoke(given, {"configurable": {"thread_id": self.run_id}})
+            except DevfixError as error:
+                told = str(error)
+            except Exception as error:  # noqa: BLE001 - a defect of the product is a row's outcome, not the campaign's
+                told = words_of(error)
+                self.trouble.append(told)
+            given = None
+            await self.world.blows.healed()
+            run = await application.services.runs.get(self.run_id)
+            match str(run.standing):
+                case "waiting: approval":
+                    await self._approve(application)
+                case "queued: released" | "queued: crashed" | "queued: new":
+                    continue
+                case standing:
+                    if told and standing.startswith("running"):
+                        self.trouble.append(told)
+                    return run
+        return run
+
+    async def _approve(self, application: Application) -> None:
+        """What is open, as a person does."""
+        if not self.approved:
+            self.unapproved += len(letters(self.sink))
+        self.approved = True
+        approvals = application.services.approvals
+        for row in await approvals.of(self.run_id):
+            if row.decision is None:
+                await approvals.decide(self.run_id, row.question.call_id, Decision(type="approve"), by="campaign")
+
+    # -- the judgement ------------------------------------------------------------------------------------------------
+
+    def _judged(
+        self, run: Run | None, ran: Sequence[str], first: Endpoint, second: Endpoint | None, seconds: float
+    ) -> Outcome:
+        standing, row = str(run.standing) if run else "hangs", self.row
+        asked, asked_second = len(first.requests) - self.place, len(second.requests) if second else 0
+        again = self.killed_at + 1 if self.killed else 0
+        posted = len(letters(self.sink))
+        if run is not None and run.report is None:
+            self.trouble.append("no report")
+        self.trouble += [f"{name} ran" for name in row.never if ran.count(name) > (self.place if name == "look" else 0)]
+        too_many = _beyond(asked, row.asks, again) + _beyond(asked_second, row.second_asks, again)
+        return Outcome(
+            row=row.name,
+            group=row.group,
+            seed=self.seed,
+            killed=self.killed,
+            expected=row.ends,
+            standing=standing,
+            asked=asked + asked_second,
+            calls_after_a_limit=too_many,
+            letters=posted,
+            false_completed=standing.startswith("completed") and posted != 1,
+            unapproved=self.unapproved if self.approved else posted,
+            trouble=self.trouble,
+            seconds=round(seconds, 2),
+        )
+
+
+def _beyond(asked: int, most: int | None, again: int) -> int:
+    """A killed process's question is asked again, and so are the tries that it had made."""
+    return 0 if most is None else max(0, asked - most - again)
+
+
+@asynccontextmanager
+async def _maybe(row: Row, strike: Strike) -> AsyncIterator[Endpoint | None]:
+    """The server of the model that the row's runs fall back to, if they do."""
+    if not row.second:
+        yield None
+        return
+    async with endpoint(*row.second, strike=strike) as made:
+        yield made
+
+
+async def all_of(trials: Sequence[Trial], *, tell: Tell) -> list[Outcome]:
+    """Several at once, but for those whose database is struck."""
+    free = asyncio.Semaphore(AT_ONCE)
+
+    async def one(trial: Trial) -> Outcome:
+        async with free:
+            outcome = await trial.outcome()
+        if not outcome.right:
+            tell(str(outcome))
+        return outcome
+
+    together = [trial for trial in trials if trial.row.group != "database"]
+    alone = [trial for trial in trials if trial.row.group == "database"]
+    return [*await asyncio.gather(*map(one, together)), *[await one(trial) for trial in alone]]
+
+
+def sample(rows: Sequence[Row], number: int) -> list[Row]:
+    """So many of the rows, evenly."""
+    return [rows[place * len(rows) // number] for place in range(min(number, len(rows)))] if number else []
+
+
+async def measure(*, seeds: int = 10, kills: int = 20, only: str = "", tell: Tell = lambda _: None) -> FaultFigures:
+    """Each row once a seed, and some with a kill in the middle, on a PostgreSQL of the campaign's own."""
+    began = time.monotonic()
+    rows = [row for row in TABLE if only in f"{row.group}: {row.name}"]
+    if not rows:
+        raise Refused(f"there is no fault in whose group and name {only!r} stands")
+    _quiet()
+    async with own_server() as server:
+        world = World(folder=server.folder, url=server.url, blows=Blows(server.url, server.home))
+        application = build(Settings(database_url=server.url, home=server.folder / "home"), label="bench")
+        await application.services.open()
+        outcomes: list[Outcome] = []
+        for seed in range(seeds):
+            trials = [Trial(world=world, row=row, seed=seed) for row in rows]
+            outcomes += await all_of(trials, tell=tell)
+            tell(f"seed {seed}: {sum(each.right for each in outcomes)} of {len(outcomes)} right so far")
+        killed = [Trial(world=world, row=row, seed=seeds, killed=True) for row in sample(rows, kills)]
+        outcomes += await all_of(killed, tell=tell)
+        facts = await machine(application.database)
+        await application.services.close()
+    return fault_figures(facts, outcomes, trace_figures(), seeds=seeds, seconds=time.monotonic() - began)
+
+
+def _quiet() -> None:
+    """Trouble is what the campaign is about: it is judged by how runs end, and not told as it comes."""
+    for name in ("psycopg.pool", "graph", "state", "tools"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
