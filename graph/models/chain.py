@@ -154,8 +154,9 @@ class _Tries:
                 else:
                     chain.failing.discard(self._name)
                     return answer
-        except ModelTrouble:
-            chain.failing.add(self._name)
+        except ModelTrouble as trouble:
+            if trouble.remedy == "again":
+                chain.failing.add(self._name)
             raise
 
     @property
@@ -201,7 +202,7 @@ class _Tries:
         backoff = min(settings.model_pause_seconds * 2.0**count, LONGEST_PAUSE_SECONDS) * (0.5 + chance / 2)
         if place is None:
             return max(backoff, trouble.pause or 0.0)
-        if trouble.limited:
+        if trouble.limited and trouble.remedy == "again":
             await self._chain.pauses.pause(place, trouble.pause, first=settings.model_pause_seconds)
             self._why = f"{trouble}; its server asks for a pause"
             return 0.0  # the model's turn comes after the pause

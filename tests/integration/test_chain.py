@@ -220,11 +220,13 @@ async def test_a_fallback_model_without_its_key_is_told_of(database: Database, m
 async def test_what_only_another_model_may_survive_is_not_tried_again(
     database: Database, status: int, code: str
 ) -> None:
-    """The next one is asked at once."""
+    """The next one is asked at once, and other runs ask the first one as ever."""
     refusal = Reply(status, {"error": {"message": "no", "code": code}})
     async with process(database, [refusal], [HI]) as one:
         answered = await one.ask()
         assert (answered.model, one.now, one.requests) == (SECOND, 0.0, [1, 1])
+        place = (await one.models.get(FIRST)).place  # type: ignore[attr-defined]
+        assert (one.chain.failing, (await one.chain.pauses.turn(place)).seconds) == (set(), 0.0)
 
 
 async def test_each_model_has_its_share_of_the_time(database: Database) -> None:
