@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from psycopg import sql
+
 from state.database import Database
 from state.patience import patient
 
@@ -16,6 +18,15 @@ LONGEST_SECONDS: Final = 300.0
 TRIAL_SECONDS: Final = 10.0
 """Whoever asks on trial has so long to be heard, before the next one may."""
 POLL_SECONDS: Final = 0.5
+
+
+_TURN: Final = sql.SQL(
+    "WITH trial AS (UPDATE {0} SET trial_until = clock_timestamp() + make_interval(secs => %s::float8) "
+    "WHERE model = %s AND until <= clock_timestamp() "
+    "AND (trial_until IS NULL OR trial_until <= clock_timestamp()) RETURNING model) "
+    "SELECT extract(epoch FROM until - clock_timestamp())::float8 AS seconds, "
+    "EXISTS (SELECT FROM trial) AS trial FROM {0} WHERE model = %s"
+)
 
 
 class Turn(NamedTuple):
@@ -32,19 +43,13 @@ class Pauses:
 
     def __init__(self, *, database: Database) -> None:
         self._database = database
+        self._turn = _TURN.format(sql.Identifier(database.schema, "pauses")).as_bytes()
 
     @patient
     async def turn(self, model: str) -> Turn:
         """Ask for a turn. Whoever gets one on trial says what came of it, by `pause` or `over`."""
-        async with self._database.transaction() as connection:
-            cursor = await connection.execute(
-                "WITH trial AS (UPDATE pauses SET trial_until = clock_timestamp() + make_interval(secs => %s::float8) "
-                "WHERE model = %s AND until <= clock_timestamp() "
-                "AND (trial_until IS NULL OR trial_until <= clock_timestamp()) RETURNING model) "
-                "SELECT extract(epoch FROM until - clock_timestamp())::float8 AS seconds, "
-                "EXISTS (SELECT FROM trial) AS trial FROM pauses WHERE model = %s",
-                (TRIAL_SECONDS, model, model),
-            )
+        async with self._database.connection() as connection:  # one statement: one round trip before each call
+            cursor = await connection.execute(self._turn, (TRIAL_SECONDS, model, model))
             row = await cursor.fetchone()
         if row is None or row["trial"]:
             return Turn(0.0, trial=row is not None)
