@@ -225,8 +225,7 @@ class PostgresRuns:
     async def claim(self, run_id: str, holder: Holder) -> Claim:
         async with self._database.transaction() as connection:
             row = await self._take(connection, run_id)
-            epoch = row["epoch"] + 1
-            await self._lock(run_id, epoch)
+            epoch = await self._lock_next(run_id, row["epoch"] + 1)
             await connection.execute(
                 "UPDATE runs SET epoch = %(epoch)s, holder = %(holder)s, lock_key = %(key)s, "
                 "heartbeat_at = clock_timestamp(), updated_at = clock_timestamp(), cancel_requested_by = NULL, "
@@ -266,6 +265,19 @@ class PostgresRuns:
                 "nothing was changed: wait for it, or cancel it with `devfix cancel`"
             )
         return row
+
+    async def _lock_next(self, run_id: str, epoch: int) -> int:
+        """The epoch whose lock this process has now: this one, or a later one where a process that was frozen in the
+        middle of its claim has the lock of an epoch that it never got."""
+        while True:
+            async with self._database.direct() as connection:
+                key = lock_key(self._database.schema, run_id, epoch)
+                cursor = await connection.execute("SELECT pg_try_advisory_lock(%s) AS locked", (key,))
+                row = await cursor.fetchone()
+            if row is not None and row["locked"]:
+                self._locks[run_id, epoch] = self._database.direct_generation
+                return epoch
+            epoch += 1
 
     async def _lock(self, run_id: str, epoch: int) -> None:
         async with self._database.direct() as connection:

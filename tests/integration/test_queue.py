@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ from state.approvals import Decision, PostgresApprovals, Question
 from state.database import Database
 from state.holder import this_process
 from state.queue import Queue
-from state.runs import PostgresRuns
+from state.runs import PostgresRuns, lock_key
 from state.status import Standing
 
 HOLDER = this_process("test")
@@ -144,6 +145,18 @@ async def test_a_takeover_that_has_just_begun_is_not_disturbed(
         await connection.execute("UPDATE attempts SET began_at = began_at - interval '5 seconds'")
     assert [each.run_id for each in await patient.look()] == ["a"]
     assert await jobs(queue) == []
+
+
+async def test_a_claim_that_froze_before_it_was_made_keeps_nobody_from_the_run(
+    runs: PostgresRuns, database: Database
+) -> None:
+    """Its process still has the lock of the epoch that it would have got; the next claim gets a later one."""
+    await runs.register("a")
+    async with database.session() as frozen:
+        await frozen.execute("SELECT pg_advisory_lock(%s)", (lock_key(database.schema, "a", 1),))
+        claim = await asyncio.wait_for(runs.claim("a", HOLDER), 60)
+    assert claim.epoch == 2
+    assert (await runs.beat("a", 2)).held
 
 
 async def test_crashes_in_a_row_end_with_a_step_or_an_outcome(
