@@ -78,6 +78,21 @@ class Approval(BaseModel):
     decided_by: str | None = None
     decided_at: datetime | None = None
 
+    @property
+    def granted(self) -> dict[str, JsonValue] | None:
+        """The arguments with which the call may be made, those that the person saw or wrote; None where it may not."""
+        if self.decision is None or self.decision.type in {"reject", "respond"}:
+            return None
+        return self.question.arguments if self.decision.type == "approve" else self.decision.arguments
+
+    def covers(self, arguments: Mapping[str, Any], bound: Mapping[str, Any], *, again: bool) -> bool:
+        """Whether just this was granted: neither other arguments, nor anything else bound to them."""
+        if self.decision is None or self.granted is None:
+            return False
+        granted = digest_of(self.question.tool, {**self.granted, "bound": self.question.bound})
+        same = digest_of(self.question.tool, {**arguments, "bound": dict(bound)}) == granted
+        return same and (self.decision.again or not again)
+
     def expired(self, now: datetime) -> bool:
         return self.decision is None and self.expires_at is not None and now >= self.expires_at
 

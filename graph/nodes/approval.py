@@ -7,7 +7,7 @@ expired. An answer given through the API or Studio is written into the rows, whe
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 from langchain_core.messages import ToolMessage
 from langgraph.types import interrupt
@@ -222,10 +222,9 @@ def _after(state: AgentState, calls: Sequence[ToolCall], rows: Sequence[Approval
 
 def _granted(call: ToolCall, row: Approval) -> ToolCall | None:
     """The call as it may run, with the arguments that the person saw or wrote; None where it may not."""
-    if row.decision is None or row.decision.type in {"reject", "respond"}:
+    if row.decision is None or row.granted is None:
         return None
-    args = row.question.arguments if row.decision.type == "approve" else cast("dict[str, Any]", row.decision.arguments)
-    granted = {"args": args, "bound": row.question.bound, "again": row.decision.again, "gated": False}
+    granted = {"args": row.granted, "bound": row.question.bound, "again": row.decision.again, "gated": False}
     return call.model_copy(update=granted)
 
 

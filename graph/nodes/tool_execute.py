@@ -32,6 +32,9 @@ async def tool_execute(task: Task, *, services: Services) -> Update:
         known = ", ".join(each.name for each in job.toolbox)
         text = f"There is no tool {task.call.name}; there are: {known}."
         return _written(task, Performed(ToolResult(content=text, is_error=True), "unknown_tool"), {})
+    if tool.gated and task.call.origin == "model" and not await _is_granted(task, services):
+        text = f"This call of {tool.name} is not one that a person has approved as it stands; it was not made."
+        return _written(task, Performed(ToolResult(content=text, is_error=True), "effect_refused"), {})
     started = services.now()
     attempt = services.attempt(task.run_id)
     epoch = attempt.epoch
@@ -43,6 +46,14 @@ async def tool_execute(task: Task, *, services: Services) -> Update:
     performed = await _slim(performed, services)
     await services.trace.record(_call(task, performed, epoch, started, services.now()))
     return _written(task, performed, {"snapshot": changed} if changed else {})
+
+
+async def _is_granted(task: Task, services: Services) -> bool:
+    """By the approval's own row: the state may have been edited since the person answered."""
+    call = task.call
+    rows = await services.approvals.of(task.run_id)
+    row = next((row for row in rows if row.question.call_id == call.id and row.question.tool == call.name), None)
+    return row is not None and row.covers(call.args, call.bound, again=call.again)
 
 
 def _counted(performed: Performed) -> Performed:

@@ -162,6 +162,24 @@ async def test_b14_an_approval_on_record_is_not_asked_for_again(driver: Driver, 
     await second.services.close()
 
 
+@pytest.mark.parametrize(
+    "edit",
+    [{"args": {"to": "bob", "text": "hello"}}, {"bound": {"paths": ["other"]}}, {"again": True}, {"id": "made-up"}],
+)
+async def test_b19_a_call_that_was_edited_after_its_approval_is_not_made(driver: Driver, edit: dict[str, Any]) -> None:
+    """The state is anybody's to edit; what a person approved stands in the approval's own row."""
+    await driver.start([calls(POST_ADA), "done"])
+    await decide(driver, (await asked(driver))[0])
+    (call,) = (await driver.state())["pending_actions"]
+    changed = {**call, "gated": False, **edit}
+    await driver.agent.aupdate_state(driver.config, {"pending_actions": [changed]}, as_node="approval")
+    run = await driver.go_on()
+    assert sent_to(driver) == []
+    assert str(run.standing) == "waiting: escalation"
+    assert run.report is not None
+    assert "not one that a person has approved" in str(run.report["summary"])
+
+
 async def test_b19_an_approval_covers_its_own_arguments_only(driver: Driver) -> None:
     """The same tool with other arguments is a call of its own, and is asked about again."""
     await driver.start([calls(POST_ADA), calls(POST_BOB)], wanted=2)
