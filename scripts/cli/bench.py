@@ -136,11 +136,27 @@ def crash(
     return 0 if figures.whole else 1
 
 
+@app.command(short_help="what the models' layer costs a call")
+def layer(
+    calls: Annotated[int, typer.Option(min=1, help="Calls of each.")] = 200,
+    as_json: Json = False,
+) -> None:
+    """What a call costs beside LangChain's ChatOpenAI alone on the same server, and when its first word is there."""
+    from scripts.bench.layer import measure
+    from state.settings import read_settings
+
+    _put(asyncio.run(measure(read_settings(), calls=calls)), as_json)
+
+
 @app.command(short_help="models, tools and databases that misbehave")
 def faults(
     seeds: Annotated[int, typer.Option(min=0, help="Runs of each fault, each with it at another place.")] = 10,
     kills: Annotated[int, typer.Option(min=0, help="Faults that are run once more, with a SIGKILL.")] = 30,
     only: Annotated[str, typer.Option(metavar="TEXT", help="Only faults in whose `group: name` this stands.")] = "",
+    peer: Annotated[
+        bool,
+        typer.Option("--peer", help="Put the same scripts to LangChain's create_agent too; takes a package index."),
+    ] = False,
     as_json: Json = False,
 ) -> int:
     """Whether each run ends as it must, whatever a model, a tool, the database or the run's own judgement does wrong.
@@ -149,13 +165,19 @@ def faults(
     own. Exit code 1 where a run did not end as the table says, or a generated circle or search was taken for the other.
     """
     from scripts.bench.faults.campaign import measure
-    from scripts.bench.faults.figures import table
+    from scripts.bench.faults.figures import FaultFigures, table
+    from scripts.bench.faults.peer import measure_peer
     from scripts.cli.output import put, put_facts, say
     from scripts.signals import Signals
+    from state.settings import read_settings
+
+    async def both() -> FaultFigures:
+        found = await measure(seeds=seeds, kills=kills, only=only, tell=say)
+        return found.model_copy(update={"peer": await measure_peer(read_settings(), tell=say)}) if peer else found
 
     signals = Signals()
     try:
-        figures = asyncio.run(_until_stopped(measure(seeds=seeds, kills=kills, only=only, tell=say), signals))
+        figures = asyncio.run(_until_stopped(both(), signals))
     except asyncio.CancelledError:
         return signals.exit_code
     if as_json:

@@ -12,7 +12,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from scripts.bench import load, queue, step, storage
+from scripts.bench import layer, load, queue, step, storage
 from scripts.bench.commands import devfix, facts_of
 from scripts.bench.loop import Text, ours, plain
 from scripts.cli.main import guarded
@@ -103,6 +103,15 @@ def test_an_orphan_is_seen_and_a_dead_one_is_not() -> None:
         [sys.executable, "-c", watch], env={**os.environ}, capture_output=True, timeout=60, check=False
     )
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.usefixtures("nothing_left")
+async def test_the_layer_is_measured_beside_the_bare_model(settings: Settings) -> None:
+    """As many calls of each, of which each begins before it ends."""
+    found = await layer.measure(settings, calls=3)
+    assert found.ours_ms.count == found.peer_ms.count == found.calls == 3
+    assert 0 < found.first_ours_ms.median <= found.ours_ms.median
+    assert 0 < found.first_peer_ms.median <= found.peer_ms.median
 
 
 @pytest.mark.usefixtures("nothing_left")

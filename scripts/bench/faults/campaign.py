@@ -22,7 +22,7 @@ from scripts.bench.faults.blows import Blows
 from scripts.bench.faults.endpoint import Blow, Endpoint, Strike, endpoint
 from scripts.bench.faults.errand import ERRAND, letters
 from scripts.bench.faults.figures import FaultFigures, Outcome, fault_figures
-from scripts.bench.faults.table import LOOK, TABLE, Row, before
+from scripts.bench.faults.table import DEEPEST, LOOK, TABLE, Row, before
 from scripts.bench.faults.traces import trace_figures
 from scripts.bench.machine import machine
 from scripts.bootstrap import Application, build
@@ -32,8 +32,6 @@ from state.runs import Run
 from state.settings import Settings
 
 FIRST, SECOND = "openai:gpt-4o", "openai:gpt-4o-mini"
-DEEPEST: Final = 4
-"""Honest turns before the fault, at most."""
 END_SECONDS: Final = 90.0
 AT_ONCE: Final = 4
 """Runs under way at the same moment; those whose database is struck are alone."""
@@ -79,8 +77,9 @@ class Trial:
         chance = random.Random(f"{self.row.name} {self.seed}")  # noqa: S311 - repeatable on purpose
         self.place = chance.randrange(DEEPEST + 1)
         """Honest turns before the fault."""
-        self.killed_at = chance.randrange(min(self.row.asks or 1, 2)) if self.killed else 0
-        """The question, from the fault on, at which the process is killed."""
+        self.killed_at = chance.randrange(min(self.row.asks or 1, 2)) if self.row.group != "database" else 0
+        """The question, from the fault on, at which the process is killed, if it is. One whose database is away may end
+        by itself before it asks a second one."""
         self.folder = Path(tempfile.mkdtemp(dir=self.world.folder))
 
     @property

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict
 
+from scripts.bench.faults.peer import PeerFigures, peer_table
 from scripts.bench.faults.traces import TraceFigures
 from scripts.bench.machine import Machine
 
@@ -87,6 +88,7 @@ class FaultFigures(BaseModel):
     groups: list[GroupFigures]
     no_progress: TraceFigures
     wrong: list[Outcome]
+    peer: PeerFigures | None = None
 
     @property
     def whole(self) -> bool:
@@ -141,4 +143,5 @@ def table(figures: FaultFigures) -> str:
     rows = [[name.replace("_", " ") for name in _COLUMNS], ["---"] * len(_COLUMNS)]
     rows += [[str(getattr(each, name)) for name in _COLUMNS] for each in (*figures.groups, total)]
     lines = [f"| {' | '.join(row)} |" for row in rows]
-    return "\n".join([*lines, "", str(figures.no_progress), *(f"- {each}" for each in figures.wrong)])
+    beside = ["", peer_table(figures.peer)] if figures.peer else []
+    return "\n".join([*lines, "", str(figures.no_progress), *(f"- {each}" for each in figures.wrong), *beside])

@@ -29,6 +29,8 @@ TURN_TOKENS: Final = 1200
 TURN_USD: Final = (1000 * 2.5 + 200 * 10) / 1e6
 """What each turn before the fault uses of gpt-4o."""
 TURN_STEPS: Final = 3
+DEEPEST: Final = 4
+"""Honest turns before the fault, at most."""
 MANY: Final = 40
 DAY: Final = "86400"
 
@@ -107,6 +109,7 @@ LOOK: Final = does("look", "l", what="sea")
 NOTE: Final = {"path": "a", "text": "x"}
 _TEXT_CALL: Final = '{"name": "post", "arguments": {"to": "ada"}}'
 _TOO_LONG: Final = error(400, "maximum context length exceeded", "context_length_exceeded")
+_LARGE: Final = does("moody", mood="says too much")
 _FILTERED: Final = error(400, "filtered", "content_filter")
 _HALF: Final = calling(("a", "post", '{"to": "a'))[:1]
 
@@ -151,8 +154,9 @@ _HTTP: Final = [
     _model("HTTP 404, a fallback answers", error(404), second=[POST], asks=1, second_asks=1),
     _model("HTTP 400: not understood", error(400), ends=UNAVAILABLE, asks=1),
     _model("HTTP 422, a fallback answers", error(422), second=[POST], asks=1, second_asks=1),
-    _model("too long for the window once", _TOO_LONG, POST, asks=2),
-    _model("too long for the window, whatever is left out", _TOO_LONG, ends=UNAVAILABLE, asks=3),
+    _model("too long for the window once", _LARGE, _TOO_LONG, POST, asks=3),
+    _model("too long for the window, whatever is left out", _LARGE, _TOO_LONG, ends=UNAVAILABLE, asks=4),
+    _model("too long for the window, and nothing to leave out", _TOO_LONG, ends=UNAVAILABLE, asks=3),
     _model("429 once, retry after 1 s", error(429, retry_after="1"), POST, asks=2),
     _model("429 once, retry at a date", error(429, retry_after=_date(1), date=_date(0)), POST, asks=2),
     _model("429 once, retry after milliseconds", error(429, retry_after_ms="30"), POST, asks=2),
