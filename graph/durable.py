@@ -36,6 +36,7 @@ from state.errors import (
     Refused,
 )
 from state.holder import is_gone, this_process
+from state.ids import short
 from state.status import TERMINAL, Standing, standing_of
 
 RESUME_KEY = "devfix_resume"
@@ -136,7 +137,7 @@ class DurableGraph(CompiledStateGraph):  # type: ignore[type-arg]
             snapshot = await self.aget_state(config if named else _plain(config))
             if (run.status in TERMINAL and not named) or not snapshot.interrupts:
                 raise AlreadyDecided(
-                    f"run {run_id[:8]} does not wait for an answer (it is {run.standing}); nothing was changed"
+                    f"run {short(run_id)} does not wait for an answer (it is {run.standing}); nothing was changed"
                 )
         return run.status != "cancelled" or bool(config["configurable"].get(RESUME_KEY))
 
@@ -297,7 +298,7 @@ async def _until_stopped(chunks: AsyncIterator[Any], attempt: Attempt) -> AsyncG
             await asyncio.wait({coming})
         await cast("Any", chunks).aclose()
     if attempt.overtaken:
-        raise Fenced(f"another attempt took run {attempt.run_id[:8]} over; nothing that this one did since was saved")
+        raise Fenced(f"another attempt took run {short(attempt.run_id)} over; nothing this one did since was saved")
 
 
 _END = object()

@@ -15,6 +15,7 @@ from pydantic import JsonValue
 
 from graph.report import sentence
 from state.errors import DevfixError, EffectRefused, Fenced, RunNotFound
+from state.ids import short
 from state.outbox import Letter, LetterLedger, Notice, Outbox, Taken
 from state.outward import Channel
 from state.runs import Settled
@@ -83,7 +84,7 @@ def _subject(settled: Settled) -> str:
     standing = settled.standing
     headline = _HEADLINES.get(standing.reason or "", f"has failed ({standing.reason})")
     goal = " ".join(settled.goal.split())
-    return f"DevFix run {settled.run_id[:8]} {headline}" + (f": {goal[:_GOAL_SHOWN]}" if goal else "")
+    return f"DevFix run {short(settled.run_id)} {headline}" + (f": {goal[:_GOAL_SHOWN]}" if goal else "")
 
 
 def _text(settled: Settled) -> str:

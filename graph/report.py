@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from state.agent_state import Report
 from state.errors import DevfixError
+from state.ids import short
 from state.status import Standing
 
 _SENTENCES: Final[dict[str, str]] = {
@@ -44,21 +45,21 @@ def sentence(standing: Standing) -> str:
 
 def commands(run_id: str, standing: Standing) -> list[str]:
     """The commands that go on from here."""
-    short = run_id[:8]
-    look = [f"devfix show {short}"]
+    run = short(run_id)
+    look = [f"devfix show {run}"]
     match standing.status, standing.reason:
         case "waiting", "approval":
-            return [f"devfix approve {short}", f"devfix approve {short} --reject 'why'", *look]
+            return [f"devfix approve {run}", f"devfix approve {run} --reject 'why'", *look]
         case "waiting", "escalation":
             return [
-                f"devfix approve {short} --respond 'advice'",
-                f"devfix approve {short}",
-                f"devfix approve {short} --reject 'why'",
+                f"devfix approve {run} --respond 'advice'",
+                f"devfix approve {run}",
+                f"devfix approve {run} --reject 'why'",
             ]
         case "failed", ("budget" | "step_limit" | "deadline") as reason:
-            return [f"devfix resume {short} {RAISED_BY[reason]} N", *look]
+            return [f"devfix resume {run} {RAISED_BY[reason]} N", *look]
         case (("queued" | "failed" | "cancelled"), _):
-            return [f"devfix resume {short}", *look]
+            return [f"devfix resume {run}", *look]
     return look
 
 

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from state.errors import Fenced, Refused
+from state.ids import short
 
 if TYPE_CHECKING:
     from graph.attempt import Attempt
@@ -76,7 +77,7 @@ class Services:
         try:
             return self.attempts[run_id]
         except KeyError:
-            raise Fenced(f"this process does not hold run {run_id[:8]}; nothing was done") from None
+            raise Fenced(f"this process does not hold run {short(run_id)}; nothing was done") from None
 
     def job(self, name: str) -> Job:
         """Raises Refused for a job that nobody has registered."""

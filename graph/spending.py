@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from langchain_core.messages import BaseMessage
 
-from graph.models.prices import MILLION, Price, Prices
+from graph.models.prices import FREE, MILLION, Price, Prices
 from state.messages import flatten
 
 BYTES_A_TOKEN: Final = 3
@@ -45,9 +45,13 @@ class _Usage(NamedTuple):
 def spent(
     record: Mapping[str, Any], asked: Sequence[BaseMessage], tools: Sequence[Mapping[str, Any]], price: Price | None
 ) -> Spent:
-    """For an answer as it came, and what was asked. Tokens that the server did not count are estimated."""
-    usage = _told(record) or _estimated(record, asked, tools)
+    """For an answer as it came, and what was asked. Tokens that a server did not count are estimated; the models that
+    work without one use none."""
+    usage = _told(record) or (_NONE if price is FREE else _estimated(record, asked, tools))
     return Spent(sum(usage), None if price is None else _cost(usage, price))
+
+
+_NONE: Final = _Usage(0, 0, 0, 0)
 
 
 def _told(record: Mapping[str, Any]) -> _Usage | None:

@@ -10,6 +10,7 @@ from scripts.bootstrap import Application
 from scripts.facts import newest, open_questions
 from state.approvals import Approval, Decision
 from state.errors import AlreadyDecided, CallNotFound, Refused
+from state.ids import short
 from state.runs import Run
 from state.status import TERMINAL
 from tools.execution import validated
@@ -59,7 +60,9 @@ async def _meant(application: Application, run: Run, call: str | None) -> Sequen
     matching = [row for row in known if call is None or row.question.call_id.startswith(call)]
     exact = [row for row in matching if row.question.call_id == call]
     if call is not None and not matching:
-        raise CallNotFound(f"run {run.run_id[:8]} has no pending approval {call!r}; `devfix show {run.run_id[:8]}`")
+        raise CallNotFound(
+            f"run {short(run.run_id)} has no pending approval {call!r}; `devfix show {short(run.run_id)}`"
+        )
     if run.status in TERMINAL:
         raise _does_not_wait(run)
     still_open = await open_questions(application, run, await newest(application, run))
@@ -73,7 +76,7 @@ async def _meant(application: Application, run: Run, call: str | None) -> Sequen
 
 
 def _does_not_wait(run: Run) -> AlreadyDecided:
-    return AlreadyDecided(f"run {run.run_id[:8]} does not wait for an answer ({run.standing}); nothing was changed")
+    return AlreadyDecided(f"run {short(run.run_id)} does not wait for an answer ({run.standing}); nothing was changed")
 
 
 def _check_edit(application: Application, run: Run, rows: Sequence[Approval], decision: Decision) -> None:

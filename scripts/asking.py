@@ -15,6 +15,7 @@ from typing import Any
 from scripts.cli.output import one_line, put_diff, say
 from scripts.signals import interruptible
 from state.approvals import Decision
+from state.ids import short
 
 _TRIED_SHOWN = 12
 
@@ -100,7 +101,7 @@ def _why(facts: Mapping[str, Any]) -> None:
     """How the run came to this."""
     for each in facts["attempts"][-_TRIED_SHOWN:]:
         say(f"  step {each.get('step')}: {each.get('what')}: {one_line(each.get('outcome'))}")
-    say(f"  `devfix trace {facts['run_id'][:8]}` lists every call, `devfix show {facts['run_id'][:8]}` the rest.")
+    say(f"  `devfix trace {short(facts['run_id'])}` lists every call, `devfix show {short(facts['run_id'])}` the rest.")
 
 
 def _edited(arguments: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -8,6 +8,7 @@ from graph.report import report_on_state
 from scripts.bootstrap import Application
 from scripts.facts import newest
 from state.errors import Refused
+from state.ids import short
 from state.runs import Run
 from state.status import TERMINAL, Standing
 
@@ -25,8 +26,8 @@ async def cancel_run(application: Application, run: Run, *, by: str) -> Run:
     runs = application.services.runs
     begun = [effect.tool for effect in await application.services.ledger.of(run.run_id) if effect.state == "claimed"]
     if begun and run.status != "running":
-        short = run.run_id[:8]
-        raise Refused(f"run {short} died while it did {begun[0]}; `devfix resume {short}` settles that, then cancel it")
+        name = short(run.run_id)
+        raise Refused(f"run {name} died while it did {begun[0]}; `devfix resume {name}` settles that, then cancel it")
     run = await runs.request_cancel(run.run_id, by)
     if run.status == "cancelled":
         values = (await newest(application, run)).values

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from scripts.bootstrap import Application
 from scripts.facts import at_step
 from state.errors import Refused, StepNotFound
+from state.ids import short
 from state.runs import Run
 from state.steps import Step
 from tools.patch import unified_diff
@@ -23,7 +24,7 @@ class Side(NamedTuple):
     step: Step
 
     def __str__(self) -> str:
-        return f"{self.run.run_id[:8]} step {self.step.number}"
+        return f"{short(self.run.run_id)} step {self.step.number}"
 
 
 async def sides(application: Application, given: Sequence[str]) -> tuple[Side, Side]:
@@ -42,9 +43,9 @@ async def sides(application: Application, given: Sequence[str]) -> tuple[Side, S
 async def _side(application: Application, prefix: str, number: str) -> Side:
     run = await application.services.runs.find(prefix)
     if number and not (number.isascii() and number.isdigit()):
-        raise Refused(f"{number!r} is no step's number; `devfix history {run.run_id[:8]}` lists them")
+        raise Refused(f"{number!r} is no step's number; `devfix history {short(run.run_id)}` lists them")
     if run.step == 0:
-        raise StepNotFound(f"run {run.run_id[:8]} has no steps yet")
+        raise StepNotFound(f"run {short(run.run_id)} has no steps yet")
     return Side(run, await application.steps.get(run.run_id, int(number) if number else run.step))
 
 

@@ -19,6 +19,7 @@ import psycopg
 from scripts.bootstrap import Application
 from state import embedded
 from state.errors import DevfixError
+from state.ids import short
 from state.outward import OutwardSettings
 from state.settings import settings_file
 from tools.git import git_program
@@ -128,7 +129,7 @@ async def _outside(application: Application) -> dict[str, Any]:
         letters = await application.services.outbox.troubled()
     except (DevfixError, psycopg.Error):
         letters = []  # the database is told of in a part of its own
-    troubled = [f"{each.run_id[:8]} {each.call_id} ({each.state}): {each.trouble}" for each in letters]
+    troubled = [f"{short(each.run_id)} {each.call_id} ({each.state}): {each.trouble}" for each in letters]
     return {
         "ok": not unset and not troubled,
         "tools": {each.name: "exactly once" if each.idempotent or each.verify else "at most once" for each in tools},

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from scripts.cli.output import say
 from scripts.watching import View
+from state.ids import short
 from tools.unified import shown
 
 _RECENT = 8
@@ -74,7 +75,7 @@ class Panel:
 def panel(view: View) -> Box:
     """What the panel shows: plan, what runs now, failing tests, candidates, and what is left of money and time."""
     body = [*_plan(view), Text(), *_now(view), *_answer(view), *_tests(view), Text(limits(view), style="dim")]
-    return Box(Group(*body), title=f"run {view.run_id[:8]}", subtitle=f"step {view.step}", title_align="left")
+    return Box(Group(*body), title=f"run {short(view.run_id)}", subtitle=f"step {view.step}", title_align="left")
 
 
 def _plan(view: View) -> Iterator[Text]:

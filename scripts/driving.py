@@ -21,6 +21,7 @@ from scripts.signals import Signals
 from scripts.watching import STREAM_MODES, View
 from state.approvals import Approval, Decision
 from state.errors import AlreadyDecided, DevfixError, Fenced, OutOfService, Refused, RunBusy
+from state.ids import short
 from state.runs import Run
 from state.status import TERMINAL, Status
 
@@ -83,9 +84,10 @@ class Drive:
         if run.status in TERMINAL:
             return
         if self._signals.received is not None or run.status == "queued":
-            say(f"run {run.run_id[:8]} is put down ({run.standing}); nothing is lost: `devfix resume {run.run_id[:8]}`")
+            name = short(run.run_id)
+            say(f"run {name} is put down ({run.standing}); nothing is lost: `devfix resume {name}`")
         elif run.status == "waiting":
-            say(f"run {run.run_id[:8]} waits ({run.reason}): `devfix approve {run.run_id[:8]}`")
+            say(f"run {short(run.run_id)} waits ({run.reason}): `devfix approve {short(run.run_id)}`")
 
     async def _attempt(self, *, resume: bool) -> None:
         agent = self.application.agent()

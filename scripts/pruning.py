@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict
 from scripts.registers import Registers
 from state.artifacts import open_artifacts
 from state.errors import Refused
+from state.ids import short
 from state.retention import SAFE_HOURS, Retention, Swept
 from state.snapshots import Snapshots
 from state.status import TERMINAL
@@ -54,5 +55,5 @@ async def _ended(registers: Registers, named: Sequence[str]) -> list[str]:
     runs = [await registers.runs.find(prefix) for prefix in named]
     for run in runs:
         if run.status not in TERMINAL:
-            raise Refused(f"run {run.run_id[:8]} has not ended ({run.standing}); nothing was pruned")
+            raise Refused(f"run {short(run.run_id)} has not ended ({run.standing}); nothing was pruned")
     return [run.run_id for run in runs]

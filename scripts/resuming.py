@@ -16,6 +16,7 @@ from scripts.facts import items, newest
 from scripts.starting import RELEASED, put_down
 from state.agent_state import Budgets
 from state.errors import Refused, RunBusy
+from state.ids import short
 from state.runs import Run
 from state.status import TERMINAL
 
@@ -49,7 +50,7 @@ async def make_ready(application: Application, run: Run, changes: Raise) -> bool
     """
     snapshot = await _as_saved(application, run)
     if not snapshot.next and not snapshot.values:
-        raise Refused(f"run {run.run_id[:8]} has nothing saved to go on from; start another with `devfix run`")
+        raise Refused(f"run {short(run.run_id)} has nothing saved to go on from; start another with `devfix run`")
     ended = run.status in TERMINAL
     limits = _limits(run, snapshot.values, changes)
     model = changes.model or str(snapshot.values.get("model") or "")
@@ -69,7 +70,7 @@ async def leave_to_a_worker(application: Application, run_id: str) -> None:
     """Queue a run that was made ready. Raises RunBusy while somebody holds it."""
     run = await application.services.runs.get(run_id)
     if run.status == "running":
-        raise RunBusy(f"run {run_id[:8]} is held by {run.holder} (attempt {run.epoch}), which goes on with it")
+        raise RunBusy(f"run {short(run_id)} is held by {run.holder} (attempt {run.epoch}), which goes on with it")
     if run.holder is not None:  # it died with the run, and the next attempt is to learn that
         await application.queue.put(run_id)
     else:
@@ -100,8 +101,8 @@ def _refuse_at_limit(run: Run, values: Mapping[str, Any], budgets: Budgets) -> N
     ):
         if limit is not None and used >= limit:
             raise LimitReached(
-                f"run {run.run_id[:8]} has used {used:.6g} {unit}, and its limit is {limit:.6g}, so it would end there "
-                f"at once; nothing was changed: `devfix resume {run.run_id[:8]} {option} N` goes on with more"
+                f"run {short(run.run_id)} has used {used:.6g} {unit}, and its limit is {limit:.6g}, so it would end "
+                f"there at once; nothing was changed: `devfix resume {short(run.run_id)} {option} N` goes on with more"
             )
 
 

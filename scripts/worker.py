@@ -21,6 +21,7 @@ from graph.notices import keep_sending
 from scripts.bootstrap import Application
 from state.errors import DevfixError, RunBusy
 from state.holder import is_gone, this_process
+from state.ids import short
 from state.queue import ADVANCE, QUEUE, Abandoned
 from state.status import TERMINAL
 
@@ -126,11 +127,11 @@ class Worker:
                 await self._agent.ainvoke(None, config, control=self._control)
                 await self._tell_standing(run_id, began)
         except (GraphDrained, asyncio.CancelledError):
-            self._tell(f"run {run_id[:8]} is put down; the next worker goes on with it")
+            self._tell(f"run {short(run_id)} is put down; the next worker goes on with it")
         except DevfixError as error:
-            self._tell(f"run {run_id[:8]}: {error}")
+            self._tell(f"run {short(run_id)}: {error}")
         except Exception as error:  # noqa: BLE001 - the attempt has ended the run with it, and with a report
-            self._tell(f"run {run_id[:8]}: {error!r}")
+            self._tell(f"run {short(run_id)}: {error!r}")
         finally:
             self._advancing.discard(task)
 
@@ -143,14 +144,14 @@ class Worker:
         if run.status == "waiting" and not await services.approvals.answered(run_id):
             return False
         if run.job and run.job not in services.jobs:
-            self._tell(f"run {run_id[:8]} is of the job {run.job!r}, which this worker does not know (DEVFIX_JOB)")
+            self._tell(f"run {short(run_id)} is of the job {run.job!r}, which this worker does not know (DEVFIX_JOB)")
             await self._application.queue.put(run_id, after_seconds=ELSEWHERE_SECONDS)
             return False
         return True
 
     async def _tell_standing(self, run_id: str, began: float) -> None:
         run = await self._application.services.runs.get(run_id)
-        self._tell(f"run {run_id[:8]}: {run.standing}, at step {run.step} after {time.monotonic() - began:.1f} s")
+        self._tell(f"run {short(run_id)}: {run.standing}, at step {run.step} after {time.monotonic() - began:.1f} s")
 
     # -- taking over ----------------------------------------------------------------------------------------------
 
@@ -189,8 +190,8 @@ class Worker:
                 await self._agent.give_up(run_id, crashes)
             except RunBusy:
                 return
-            self._tell(f"run {run_id[:8]} is given up: {crashes} processes in a row died with it")
+            self._tell(f"run {short(run_id)} is given up: {crashes} processes in a row died with it")
             return
         await self._application.queue.put(run_id)
         if abandoned.holder is not None:
-            self._tell(f"run {run_id[:8]} is taken over: {abandoned.holder} is gone")
+            self._tell(f"run {short(run_id)} is taken over: {abandoned.holder} is gone")

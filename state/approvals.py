@@ -14,6 +14,7 @@ from state.codec import ExactSerializer
 from state.connection import Connection
 from state.database import Database
 from state.errors import AlreadyDecided, CallNotFound, Refused
+from state.ids import short
 from state.patience import patient
 from state.queue import Queue
 
@@ -132,7 +133,8 @@ def answerable(row: Approval | None, run_id: str, call_id: str, decision: Decisi
     """The row, if this answer may be given to it now."""
     if row is None:
         raise CallNotFound(
-            f"run {run_id[:8]} has no pending approval {call_id}; `devfix show {run_id[:8]}` lists what it waits for"
+            f"run {short(run_id)} has no pending approval {call_id}; "
+            f"`devfix show {short(run_id)}` lists what it waits for"
         )
     if row.decision is not None:
         raise AlreadyDecided(

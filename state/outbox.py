@@ -19,6 +19,7 @@ from state.connection import Connection
 from state.database import Database
 from state.errors import Fenced
 from state.holder import Holder, is_gone, this_process
+from state.ids import short
 from state.ledger import Claimed, Effect, EffectState, Intent, Receipt
 from state.patience import patient
 from state.runs import Former
@@ -211,7 +212,7 @@ class Outbox:
             )
             row = await cursor.fetchone()
         if row is None or row["epoch"] != letter.epoch:
-            raise Fenced(f"another process sends {letter.call_id} of run {letter.run_id[:8]}; nothing was changed")
+            raise Fenced(f"another process sends {letter.call_id} of run {short(letter.run_id)}; nothing was changed")
 
     async def of(self, run_id: str) -> list[Letter]:
         """A run's letters, oldest first."""

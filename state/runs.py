@@ -17,6 +17,7 @@ from state.connection import Connection
 from state.database import Database
 from state.errors import Refused, RunBusy, RunNotFound, StepNotFound
 from state.holder import Holder
+from state.ids import short
 from state.patience import patient
 from state.queue import Queue
 from state.status import TERMINAL, Standing, Status, standing_of
@@ -261,7 +262,7 @@ class PostgresRuns:
             raise StepNotFound(pruned(run_id, row["pruned_at"]))
         if row["alive"]:
             raise RunBusy(
-                f"run {run_id[:8]} is held by {Holder.model_validate(row['holder'])} (attempt {row['epoch']}); "
+                f"run {short(run_id)} is held by {Holder.model_validate(row['holder'])} (attempt {row['epoch']}); "
                 "nothing was changed: wait for it, or cancel it with `devfix cancel`"
             )
         return row
@@ -366,7 +367,7 @@ class PostgresRuns:
             )
         run = await self.get(run_id)
         if cursor.rowcount == 0:
-            raise Refused(f"run {run_id[:8]} has ended ({run.standing}); nothing was changed")
+            raise Refused(f"run {short(run_id)} has ended ({run.standing}); nothing was changed")
         return run
 
     @patient
@@ -377,7 +378,7 @@ class PostgresRuns:
             )
             row = await cursor.fetchone()
         if row is None:
-            raise RunNotFound(f"run {run_id[:8]} has no attempt {epoch}")
+            raise RunNotFound(f"run {short(run_id)} has no attempt {epoch}")
         return Former(Holder.model_validate(row["holder"]), row["ended_at"] is not None)
 
     async def past(self, run_ids: Collection[str]) -> Sequence[Past]:
@@ -430,8 +431,8 @@ def the_one(rows: Sequence[Run], prefix: str) -> Run:
 def pruned(run_id: str, at: datetime) -> str:
     """The sentence for who wants a state that is gone."""
     return (
-        f"run {run_id[:8]} was pruned on {at:%Y-%m-%d}: its states and files are gone; its report, steps, approvals, "
-        "effects and costs are kept"
+        f"run {short(run_id)} was pruned on {at:%Y-%m-%d}: its states and files are gone; its report, steps, "
+        "approvals, effects and costs are kept"
     )
 
 
@@ -488,7 +489,7 @@ class MemoryRuns:
     async def claim(self, run_id: str, holder: Holder) -> Claim:
         row = self._row(run_id)
         if row.alive:
-            raise RunBusy(f"run {run_id[:8]} is held by {row.run.holder} (attempt {row.run.epoch})")
+            raise RunBusy(f"run {short(run_id)} is held by {row.run.holder} (attempt {row.run.epoch})")
         former, before = row.run.holder, row.run.standing
         standing = before if before.status in TERMINAL else Standing("running")
         report = row.run.report if before.status in TERMINAL else None
@@ -531,14 +532,14 @@ class MemoryRuns:
             return None
         row = self._row(run_id)
         if row.alive:
-            raise RunBusy(f"run {run_id[:8]} is held by {row.run.holder} (attempt {row.run.epoch})")
+            raise RunBusy(f"run {short(run_id)} is held by {row.run.holder} (attempt {row.run.epoch})")
         self._change(run_id, epoch=row.run.epoch + 1)
         return row.run.epoch
 
     async def request_cancel(self, run_id: str, by: str) -> Run:
         row = self._row(run_id)
         if row.run.status in TERMINAL:
-            raise Refused(f"run {run_id[:8]} has ended ({row.run.standing}); nothing was changed")
+            raise Refused(f"run {short(run_id)} has ended ({row.run.standing}); nothing was changed")
         self._change(run_id, cancel_requested_by=by)
         if not row.alive:
             self._change(run_id, status="cancelled", reason="by_person", epoch=row.run.epoch + 1)
@@ -547,7 +548,7 @@ class MemoryRuns:
     async def attempt(self, run_id: str, epoch: int) -> Former:
         attempts = self._row(run_id).attempts
         if epoch not in attempts:
-            raise RunNotFound(f"run {run_id[:8]} has no attempt {epoch}")
+            raise RunNotFound(f"run {short(run_id)} has no attempt {epoch}")
         return attempts[epoch]
 
     async def past(self, run_ids: Collection[str]) -> Sequence[Past]:

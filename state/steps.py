@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict
 
 from state.database import Database
 from state.errors import StepNotFound
+from state.ids import short
 from state.runs import pruned
 
 
@@ -54,7 +55,8 @@ class Steps:
             )
             row = await cursor.fetchone()
         if row is None:
-            raise StepNotFound(f"run {run_id[:8]} has no step {number}; `devfix history {run_id[:8]}` lists its steps")
+            name = short(run_id)
+            raise StepNotFound(f"run {name} has no step {number}; `devfix history {name}` lists its steps")
         if row["pruned_at"]:
             raise StepNotFound(pruned(run_id, row["pruned_at"]))
         return Step.model_validate(row)

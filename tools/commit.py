@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from state.errors import EffectRefused, GitFailed
+from state.ids import short
 from tools.git import GitRepository, Identity, Scratch, branches, git, identity, scratch
 from tools.unified import EXECUTABLE, FILE, LINK, FileChange, Mode, Version, is_binary
 
@@ -65,7 +66,7 @@ async def make_commit(
         resolved = await _resolve(work, repository, parent, changes)
         tree = await _write_tree(work, parent, resolved)
         commit = await _write_commit(work, tree, parent, await identity(repository), message)
-    branch = await _make_branch(repository, commit, message.run_id[:8])
+    branch = await _make_branch(repository, commit, short(message.run_id))
     return Commit(commit, branch)
 
 

@@ -23,6 +23,7 @@ from state.approvals import digest_of
 from state.errors import DevfixError, EffectRefused, Fenced, NotReached, OutOfService, Unanswered, words_of
 from state.failures import FailureKind
 from state.holder import Holder, is_frozen, is_gone, kill
+from state.ids import short
 from state.ledger import Effect, Intent, Ledger, Receipt
 from state.runs import Runs
 from tools.receipts import receipt_of, repeated, result_of, storable, told
@@ -208,7 +209,7 @@ class Execution:
             try:
                 return await _called(tool, values, context, let_through=passing)
             except passing as error:
-                _log.info("%s of run %s: %s; trying again", tool.name, context.run_id[:8], words_of(error))
+                _log.info("%s of run %s: %s; trying again", tool.name, short(context.run_id), words_of(error))
             await asyncio.sleep(_PAUSE_SECONDS * 4**tries * random.uniform(0.8, 1.2))  # noqa: S311 - no secret
         return await _called(tool, values, context)
 
@@ -265,7 +266,7 @@ async def _asked(tool: Tool, values: Mapping[str, Any], context: ToolContext) ->
     except (GraphBubbleUp, Fenced):
         raise
     except (Exception, SystemExit) as error:  # noqa: BLE001 - `verify` is any user's code
-        _log.warning("%s of run %s could not be verified: %s", tool.name, context.run_id[:8], words_of(error))
+        _log.warning("%s of run %s could not be verified: %s", tool.name, short(context.run_id), words_of(error))
         return _Answer(known=False)
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 from pydantic import JsonValue
 
 from state.errors import BadRepository, EffectRefused
+from state.ids import short
 from tools.carry import Conflict, FolderChanges, PatchConflict, apply_changes, forget, look
 from tools.carry import take_back as carry_back
 from tools.changes import load_changes, no_longer_covered
@@ -212,7 +213,7 @@ class _Effect:
             kept = await self.context.artifacts.put(self._patch())
             view = await asyncio.to_thread(_three_ways, conflict.conflicts)
             raise EffectRefused(
-                f"{conflict}: the patch is kept as artifact {kept}, and `devfix show {self.context.run_id[:8]}` "
+                f"{conflict}: the patch is kept as artifact {kept}, and `devfix show {short(self.context.run_id)}` "
                 f"prints it\n\n{view}"
             ) from conflict
 

@@ -6,6 +6,7 @@ import json
 
 from pydantic import ValidationError
 
+from state.ids import short
 from state.ledger import Effect, Receipt
 from tools.registry import Found, ToolContext, ToolResult
 
@@ -40,7 +41,7 @@ async def result_of(receipt: Receipt, context: ToolContext) -> ToolResult:
 def told(effect: Effect) -> str:
     return (
         f"The same effect ({effect.tool} with equal arguments) is in the ledger as {effect.state}, as call "
-        f"{effect.call_id} of run {effect.run_id[:8]} at {effect.at:%Y-%m-%d %H:%M:%S %Z}."
+        f"{effect.call_id} of run {short(effect.run_id)} at {effect.at:%Y-%m-%d %H:%M:%S %Z}."
     )
 
 

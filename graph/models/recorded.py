@@ -6,6 +6,7 @@ from langchain_core.messages import AIMessage
 
 from graph.models.scripted import ScriptedModel
 from state.errors import Refused
+from state.ids import short
 from state.messages import revive
 from state.runs import Run, Runs
 from state.trace import Call, Trace
@@ -22,7 +23,7 @@ async def recorded(run: Run, *, runs: Runs, trace: Trace) -> ScriptedModel:
             answers.pop()
         answers.append(call)
     if not answers:
-        raise Refused(f"run {run.run_id[:8]} has no recorded model answers")
+        raise Refused(f"run {short(run.run_id)} has no recorded model answers")
     return ScriptedModel(answers=[_message(call) for call in answers])
 
 

@@ -19,6 +19,7 @@ from scripts.starting import begin
 from state.agent_state import RunInput
 from state.approvals import Decision
 from state.errors import Refused
+from state.ids import short
 from state.runs import Run
 from state.settings import Settings
 
@@ -164,7 +165,7 @@ class _Bench:
             if is_so(run):
                 return run
             await asyncio.sleep(_LOOK_SECONDS)
-        raise Refused(f"run {run_id[:8]} stands {run.standing} for {LIMIT_SECONDS:.0f} s; the workers do not work")
+        raise Refused(f"run {short(run_id)} stands {run.standing} for {LIMIT_SECONDS:.0f} s; the workers do not work")
 
 
 def _write(folder: Path, files: dict[str, str]) -> None:

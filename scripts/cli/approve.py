@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from scripts.cli.options import By, Json, Run
+from state.ids import short
 
 if TYPE_CHECKING:
     from state.approvals import Decision
@@ -60,6 +61,8 @@ async def _approve(
             run = await runs.get(run.run_id)
             put_run(await facts_of(opened, run), as_json=as_json)
             if detach:
-                say(f"recorded; a worker goes on with it (`devfix worker`), or `devfix resume {run.run_id[:8]}` here")
+                say(
+                    f"recorded; a worker goes on with it (`devfix worker`), or `devfix resume {short(run.run_id)}` here"
+                )
             return 0 if detach else drive.exit_code(run)
         return await report(drive, await drive.go_on(), as_json=as_json)

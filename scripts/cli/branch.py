@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from scripts.cli.options import Json, Run
+from state.ids import short
 
 
 def branch(
@@ -35,4 +36,5 @@ async def _branch(prefix: str, at: int, message: str | None, as_json: bool) -> N
         put_json(made.model_dump(include={"run_id", "parent", "branched_at", "status", "reason", "step", "goal"}))
     else:
         put(made.run_id)
-    say(f"run {made.run_id[:8]} is a branch of {parent.run_id[:8]} at step {at}; `devfix resume {made.run_id[:8]}`")
+    name = short(made.run_id)
+    say(f"run {name} is a branch of {short(parent.run_id)} at step {at}; `devfix resume {name}`")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from scripts.cli.options import By, Json, Run
+from state.ids import short
 
 
 def cancel(run: Run, by: By = None, as_json: Json = False) -> None:
@@ -25,5 +26,5 @@ async def _cancel(prefix: str, by: str | None, as_json: bool) -> None:
         run = await cancel_run(opened, run, by=by or person())
         put_run(await facts_of(opened, run), as_json=as_json)
         if run.status != "cancelled":
-            say(f"run {run.run_id[:8]} is asked to stop; {run.holder} has not done so yet: look again")
+            say(f"run {short(run.run_id)} is asked to stop; {run.holder} has not done so yet: look again")
         await tell_people(opened, run)

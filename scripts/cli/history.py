@@ -13,7 +13,7 @@ def history(run: Run, as_json: Json = False) -> None:
 
 
 async def _history(prefix: str, as_json: bool) -> None:
-    from scripts.cli.output import moment, put_json, put_table, short
+    from scripts.cli.output import moment, put_json, put_table
     from scripts.registers import open_registers
 
     async with open_registers() as registers:
@@ -28,7 +28,7 @@ async def _history(prefix: str, as_json: bool) -> None:
             ", ".join(step.nodes) or step.source,
             step.status,
             step.epoch,
-            short(step.snapshot),
+            (step.snapshot or "-")[:8],
             moment(step.at),
             step.checkpoint_id,
         )

@@ -86,10 +86,6 @@ def one_line(value: object) -> str:
     return shown(" ".join(_text(value).split()))
 
 
-def short(run_id: str | None) -> str:
-    return (run_id or "-")[:8]
-
-
 def moment(at: datetime) -> str:
     return f"{at.astimezone():%Y-%m-%d %H:%M:%S}"
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from scripts.cli.options import BudgetTokens, BudgetUsd, Deadline, Json, Model, Run, StepLimit, Yes
+from state.ids import short
 
 if TYPE_CHECKING:
     from scripts.resuming import Raise
@@ -55,7 +56,7 @@ async def _resume(prefix: str, changes: Raise, *, yes: bool, detach: bool, as_js
         run = await opened.services.runs.find(prefix)
         drive = Drive(opened, run.run_id, yes=yes, quiet=as_json)
         if run.status == "completed":
-            say(f"run {run.run_id[:8]} is completed ({run.reason}); there is nothing to go on with")
+            say(f"run {short(run.run_id)} is completed ({run.reason}); there is nothing to go on with")
             return await report(drive, run, as_json=as_json)
         if changes.model:
             await opened.services.chain.check(changes.model)
@@ -70,6 +71,6 @@ async def _resume(prefix: str, changes: Raise, *, yes: bool, detach: bool, as_js
         if detach:
             await leave_to_a_worker(opened, run.run_id)
             put_run(await facts_of(opened, await opened.services.runs.get(run.run_id)), as_json=as_json)
-            say(f"run {run.run_id[:8]} is queued for a worker (`devfix worker`)")
+            say(f"run {short(run.run_id)} is queued for a worker (`devfix worker`)")
             return 0
         return await report(drive, await drive.go_on(resume=ended), as_json=as_json)

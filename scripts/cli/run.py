@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from scripts.cli.options import BudgetTokens, BudgetUsd, Deadline, Json, Model, StepLimit, Yes
+from state.ids import short
 
 if TYPE_CHECKING:
     from state.agent_state import RunInput
@@ -97,7 +98,8 @@ async def start(given: RunInput, *, yes: bool, detach: bool = False, as_json: bo
             put_run(await facts_of(opened, await opened.services.runs.get(run_id)), as_json=as_json)
             if yes:
                 say("--yes answers here, in the foreground; a worker lets the run wait for `devfix approve`")
-            say(f"run {run_id[:8]} is queued for a worker (`devfix worker`); `devfix resume {run_id[:8]}` goes on here")
+            name = short(run_id)
+            say(f"run {name} is queued for a worker (`devfix worker`); `devfix resume {name}` goes on here")
             return 0
         say(f"run {run_id} on {given.repository}" if given.repository else f"run {run_id}")
         drive = Drive(opened, run_id, yes=yes, quiet=as_json)

@@ -22,8 +22,9 @@ def runs(
 
 
 async def _runs(limit: int, as_json: bool) -> None:
-    from scripts.cli.output import moment, put_json, put_table, say, short
+    from scripts.cli.output import moment, put_json, put_table, say
     from scripts.registers import open_registers
+    from state.ids import short
 
     async with open_registers() as registers:
         newest = await registers.runs.newest(limit)

@@ -84,16 +84,16 @@ def on_whole_sources(name: str) -> str:
 
 def without(safeguard: Safeguard) -> tuple[str, bool]:
     """What its trial saw without it, and whether that is red, as it should be."""
-    if safeguard.two_locks:
-        for edit in safeguard.removal:
-            seen = trial(safeguard.trial, [edit])
+    if safeguard.many_locks:
+        for kept in safeguard.removal:
+            seen = trial(safeguard.trial, [edit for edit in safeguard.removal if edit is not kept])
             if seen.broken or seen.wrong:
                 return f"with one lock left: {seen.broken or '; '.join(seen.wrong)}", False
     seen = trial(safeguard.trial, safeguard.removal)
     if seen.broken or not seen.wrong:
         return seen.broken or "GREEN", False
     told = "; ".join(seen.wrong)
-    return (f"{told} (with either of two locks left: nothing)" if safeguard.two_locks else told), True
+    return (f"{told} (with any one of its locks left: nothing)" if safeguard.many_locks else told), True
 
 
 def main() -> int:

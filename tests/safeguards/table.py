@@ -18,8 +18,8 @@ class Safeguard(NamedTuple):
     prevents: str
     trial: str
     removal: tuple[Edit, ...]
-    two_locks: bool = False
-    """Each part of the removal leaves another lock on the same door: only without both is anything to be seen."""
+    many_locks: bool = False
+    """Each part of the removal is a lock of its own on the same door: only without all is anything to be seen."""
 
 
 RUNS, LEDGER, OUTBOX = "state/runs.py", "state/ledger.py", "state/outbox.py"
@@ -75,7 +75,7 @@ SAFEGUARDS = (
                 "GeneratorExit, KeyboardInterrupt)",
             ),
         ),
-        two_locks=True,
+        many_locks=True,
     ),
     Safeguard(
         "an end is settled",
@@ -263,13 +263,10 @@ SAFEGUARDS = (
         "changed_after_the_approval",
         (
             Edit(APPROVALS, "    if row.question.digest != question.digest:\n", "    if False:\n"),
-            Edit(
-                "graph/nodes/approval.py",
-                'args = row.question.arguments if row.decision.type == "approve" else',
-                'args = call.args if row.decision.type == "approve" else',
-            ),
+            Edit("graph/nodes/approval.py", 'granted = {"args": row.granted,', 'granted = {"args": call.args,'),
+            Edit("graph/nodes/tool_execute.py", "and not await _is_granted(task, services)", "and False"),
         ),
-        two_locks=True,
+        many_locks=True,
     ),
     Safeguard(
         "first answer",
@@ -279,7 +276,7 @@ SAFEGUARDS = (
             Edit(APPROVALS, "    if row.decision is not None:\n        raise", "    if False:\n        raise"),
             Edit(APPROVALS, "AND call_id = %s AND decision IS NULL RETURNING *", "AND call_id = %s RETURNING *"),
         ),
-        two_locks=True,
+        many_locks=True,
     ),
     Safeguard(
         "end of a question",

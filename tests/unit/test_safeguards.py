@@ -21,7 +21,7 @@ def test_it_can_be_taken_out(safeguard: Safeguard) -> None:
         if file.endswith(".py"):
             ast.parse(text)
     assert safeguard.trial in TRIALS
-    assert len(safeguard.removal) == 2 or not safeguard.two_locks
+    assert len(safeguard.removal) >= 2 or not safeguard.many_locks
 
 
 def test_there_are_many_of_different_names() -> None:

@@ -66,6 +66,13 @@ def test_a_model_without_a_price_costs_nobody_knows_what() -> None:
     assert spent(answer(told(10, 5)), [], [], FREE) == (15, 0.0)
 
 
+def test_models_that_work_without_a_server_use_no_tokens() -> None:
+    """search-repair and scripts; a local server whose price is nothing is counted all the same."""
+    asked = [HumanMessage("x" * 3000)]
+    assert spent(answer(None, "said"), asked, [], Prices({}).of("search-repair")) == (0, 0.0)
+    assert spent(answer(None, "said"), asked, [], Price(input=0, output=0)).tokens > 1000
+
+
 @pytest.mark.parametrize(
     ("model", "known"),
     [

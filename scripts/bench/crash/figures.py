@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict
 from scripts.bench.crash.wire import Side
 from scripts.bench.machine import Machine
 from scripts.bench.spread import Spread
+from state.ids import short
 
 Kind = Literal["kill", "freeze", "cut", "restart"]
 """kill: SIGKILL. freeze: SIGSTOP until another goes on, then SIGCONT. cut: the connection. restart: PostgreSQL."""
@@ -70,7 +71,7 @@ class Outcome(BaseModel):
         how = "whole" if self.whole else f"NOT WHOLE ({'; '.join(self.trouble) or self.effects})"
         blows = ", ".join(self.struck) or "undisturbed"
         after = "".join(f"; taken over after {seconds:.1f} s" for seconds in self.taken_over_after)
-        return f"{self.run_id[:8]}: {self.standing}, {how}; {blows}{after}"
+        return f"{short(self.run_id)}: {self.standing}, {how}; {blows}{after}"
 
 
 class TrialFigures(BaseModel):
