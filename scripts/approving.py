@@ -52,7 +52,12 @@ async def record(
     rows = await _meant(application, run, call)
     if decision.type == "edit":
         _check_edit(application, run, rows, decision)
-    return [await approvals.decide(run.run_id, row.question.call_id, decision, by=by, wake=wake) for row in rows]
+    try:
+        return [await approvals.decide(run.run_id, row.question.call_id, decision, by=by, wake=wake) for row in rows]
+    except AlreadyDecided as told:
+        if run.status == "waiting" and await approvals.answered(run.run_id):
+            raise AlreadyDecided(f"{told}: {answered(run)}") from None
+        raise
 
 
 async def _meant(application: Application, run: Run, call: str | None) -> Sequence[Approval]:
@@ -73,6 +78,14 @@ async def _meant(application: Application, run: Run, call: str | None) -> Sequen
     if call is not None and len(chosen) > 1:
         raise Refused(f"{call!r} is the beginning of several calls' ids; give more of it")
     return chosen
+
+
+def answered(run: Run) -> str:
+    """How a run goes on that waits for nothing any more."""
+    return (
+        f"all that run {short(run.run_id)} asked has its answer; a worker goes on with it (`devfix worker`), or "
+        f"`devfix resume {short(run.run_id)}` does here"
+    )
 
 
 def _does_not_wait(run: Run) -> AlreadyDecided:

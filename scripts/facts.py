@@ -11,6 +11,7 @@ from graph.report import report_on_state
 from scripts.bootstrap import Application
 from state.approvals import Approval
 from state.errors import ArtifactMissing
+from state.ids import short
 from state.runs import Run
 from state.status import TERMINAL
 from state.steps import Step
@@ -22,7 +23,16 @@ async def facts_of(application: Application, run: Run, snapshot: StateSnapshot |
     facts = await _fields(application, run, snapshot.values)
     questions = await open_questions(application, run, snapshot)
     pending = [await _pending(application, each, snapshot) for each in questions]
+    if run.status == "waiting" and not questions and await application.services.approvals.answered(run.run_id):
+        facts["report"] = _answered(run, facts["report"])
     return {**facts, "patch": await _patch(application, run), "pending": pending}
+
+
+def _answered(run: Run, report: Mapping[str, Any]) -> dict[str, Any]:
+    """The report of a run that was asked for an answer and has it, until somebody goes on."""
+    name = short(run.run_id)
+    summary = "All that it asked has been answered, and nobody has gone on with it yet."
+    return {**report, "summary": summary, "next": [f"devfix resume {name}", "devfix worker", f"devfix show {name}"]}
 
 
 async def facts_at(application: Application, run: Run, step: Step, snapshot: StateSnapshot) -> dict[str, Any]:
