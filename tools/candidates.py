@@ -94,21 +94,22 @@ async def _evaluated(
 
 
 def _located(candidate: CandidatePatch, context: ToolContext) -> list[Splice] | _Refused:
-    """The edits as bytes of the files, or why there is no such candidate."""
+    """The edits as bytes of the files themselves, links followed, or why there is no such candidate."""
     found: list[Splice] = []
     for edit in candidate.edits:
-        if is_test_file(edit.path) and not context.work.get("allow_test_edits"):
-            return _Refused(f"{edit.path} is a test file, which is read-only here")
         try:
-            text = context.workspace.read(edit.path).decode(errors="surrogateescape")
+            path = context.workspace.resolve(edit.path)
+            text = context.workspace.read(path).decode(errors="surrogateescape")
         except WorkspaceError as error:
             return _Refused(str(error))
+        if (is_test_file(edit.path) or is_test_file(path)) and not context.work.get("allow_test_edits"):
+            return _Refused(f"{edit.path} is a test file, which is read-only here")
         old, new = _with_line_ends(text, edit)
         start = _position(text, old, edit.line)
         if isinstance(start, _Refused):
             return _Refused(f"{start.why} in {edit.path}")
         first = len(text[:start].encode(errors="surrogateescape"))
-        found.append((edit.path, first, first + len(old.encode(errors="surrogateescape")), new))
+        found.append((path, first, first + len(old.encode(errors="surrogateescape")), new))
     return found if not _overlap(found) else _Refused("its edits overlap")
 
 

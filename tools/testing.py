@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import math
 import shlex
-from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from tools.test_command import QUIET_SECONDS, CommandLost, CommandTimedOut, Wait
 from tools.testfiles import is_test_file
 from tools.verdict import Judged, error_in, first_line, judge, printed_counts, printed_failing
 from tools.warm import lent
+from tools.workspace import WorkspaceError
 
 Event = dict[str, Any]
 
@@ -85,9 +86,18 @@ async def _locate(context: ToolContext, select: Sequence[str] | None) -> Event:
             event = {**located, "output": event["output"]}
         event.setdefault("suspicious", [])
         if not event["suspicious"] and (error := error_in(event["output"], context.sandbox.path(context.workspace))):
-            frames = [each for each in reversed(error["frames"]) if not is_test_file(each[0])]
+            frames = list(_sources(error["frames"], context))[::-1]
             event["suspicious"] = [[path, line, round(0.7**place, 3)] for place, (path, line) in enumerate(frames[:10])]
     return event
+
+
+def _sources(frames: Sequence[tuple[str, int]], context: ToolContext) -> Iterator[tuple[str, int]]:
+    """The frames outside the tests' files, each by the file's own path, links followed."""
+    for path, line in frames:
+        with suppress(WorkspaceError):
+            real = context.workspace.resolve(path)
+            if not is_test_file(path) and not is_test_file(real):
+                yield real, line
 
 
 def _says_all(event: Event) -> bool:

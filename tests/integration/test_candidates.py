@@ -12,6 +12,7 @@ from tests.integration.test_testing import PACKAGE, context_for
 from tools.candidates import evaluate_candidates
 from tools.execution import validated
 from tools.registry import ToolContext, ToolResult
+from tools.testing import run_tests
 from tools.warm import Warm
 
 
@@ -215,6 +216,28 @@ async def test_commands_without_pytest_are_tried_one_by_one(tmp_path: Path, devf
     result = await evaluate(context, patch("shop.py", "+ 1", "- 1"), patch("shop.py", " + 1", ""))
     assert verdicts(result) == ["fails", "plausible"], result.content
     assert (context.workspace.root / "shop.py").read_text() == files["shop.py"]
+
+
+@pytest.mark.parametrize("command", ["python -m pytest -q", "python check.py"])
+async def test_a_module_behind_a_link_is_located_and_tried_as_the_file_itself(
+    tmp_path: Path, devfix_home: Path, warm: Warm, command: str
+) -> None:
+    """The suspicious line is the real file's, and a candidate takes effect under either path; no test is one."""
+    files = {
+        "lib/sums.py": "def total(xs):\n    return sum(xs) / xs[0]\n",
+        "lib/checks.py": "from sums import total\n\n\ndef test_total():\n    assert total([0, 2]) == 2\n",
+        "check.py": "from test_sums import test_total\n\ntest_total()\n",
+    }
+    context = await context_for(tmp_path, devfix_home, files, command, warm=warm)
+    (context.workspace.root / "sums.py").symlink_to("lib/sums.py")
+    (context.workspace.root / "test_sums.py").symlink_to("lib/checks.py")
+    located = await run_tests.call(locate=True, context=context)
+    places = [line.split()[1] for line in located.content.splitlines() if line.startswith("suspicious ")]
+    assert places[0] == "lib/sums.py:2", located.content
+    assert not any(place.startswith(("lib/checks.py", "sums.py")) for place in places), located.content
+    fixes = [patch(path, "sum(xs) / xs[0]", "sum(xs)") for path in ("lib/sums.py", "sums.py")]
+    result = await evaluate(context, *fixes, patch("test_sums.py", "== 2", "== 0"))
+    assert verdicts(result) == ["plausible", "plausible", "invalid"], result.content
 
 
 async def test_a_defect_at_import_time_can_be_repaired(tmp_path: Path, devfix_home: Path, warm: Warm) -> None:

@@ -143,3 +143,16 @@ async def test_a_run_whose_tests_could_not_be_run_is_resumed_with_a_new_look(dri
     again = {"work": work, "status": "running", "reason": None, "report": None, "decision": "continue"}
     await driver.agent.aupdate_state(driver.config, again, as_node="review")
     assert str((await driver.go_on()).standing) == "waiting: approval"
+
+
+async def test_a_defect_behind_a_link_is_repaired_in_the_file_itself(driver: Driver, repository: Path) -> None:
+    """The tests import the link; the patch changes what it leads to, and the link stays a link."""
+    real = repository / "impl" / "sums.py"
+    real.parent.mkdir()
+    (repository / "sums.py").rename(real)
+    (repository / "sums.py").symlink_to("impl/sums.py")
+    await driver.agent.ainvoke({"repository": str(repository), "model": "search-repair"}, driver.config)
+    assert str((await driver.run()).standing) == "waiting: approval"
+    assert str((await answer(driver)).standing) == "completed: done"
+    assert "a + b" in real.read_text()
+    assert (repository / "sums.py").is_symlink()

@@ -39,7 +39,10 @@ class Root:
         self._known: dict[str, str | None] = {}
 
     def relative(self, path: str) -> str | None:
-        """The path below the root with `/`, or None for files that are elsewhere or are dependencies."""
+        """The path below the root with `/`, or None for files that are elsewhere or are dependencies.
+
+        Of a file behind a link it is the file's own, which is where it can be changed; a test stays what it is called.
+        """
         if path not in self._known:
             self._known[path] = self._relative(path)
         return self._known[path]
@@ -52,7 +55,10 @@ class Root:
     def _relative(self, path: str) -> str | None:
         if path.startswith("<"):
             return None
-        absolute = os.path.abspath(path)
+        called, real = self._below(os.path.abspath(path)), self._below(os.path.realpath(path))
+        return called if called and is_test_file(called) else real
+
+    def _below(self, absolute: str) -> str | None:
         for prefix in self._prefixes:
             if absolute.startswith(prefix):
                 rest = absolute[len(prefix) :].replace(os.sep, "/")
