@@ -3,8 +3,8 @@
 `failed` means that there is something to repair: tests ran and failed, or could not be collected because of an
 error that arises in the project's own code (a defect at import time is a defect). `unreachable` means that the
 tests can't be run for another reason: no such command, no such interpreter, a mistake in the options, an error in
-the tests' own files, a dependency that is not installed, or a project module that comes from outside the workspace,
-whose result would be false.
+the tests' own files, a dependency that is not installed, a command that fails without a word of any test, or a
+project module that comes from outside the workspace, whose result would be false.
 """
 
 from __future__ import annotations
@@ -30,6 +30,14 @@ _PYTHON_FRAME = re.compile(r'^\s*File "([^"]+\.py)", line (\d+)', re.MULTILINE)
 _ERROR = re.compile(r"^(?:E\s+)?(\w+(?:Error|Exception|Interrupt)): ?(.*)$", re.MULTILINE)
 _PYTEST_END = re.compile(r"^=* ?((?:\d+ \w+,? ?)+)in [\d.]+s", re.MULTILINE)
 _PYTEST_FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+::\S+)", re.MULTILINE)
+_OF_A_TEST = re.compile(
+    r"\b(?:FAIL(?:ED|URES?)?|not ok|Failed example|[1-9]\d* (?:tests? )?(?:failed|failures?|errors?))\b"
+    r"|^Traceback \(most recent call last\):",
+    re.MULTILINE,
+)
+"""How commands that are not pytest say that a test failed; a script that tests by itself ends with a traceback."""
+_SIGNALLED = 128
+"""From there on a shell's exit code says that its command was ended by a signal, as one that crashes is."""
 _UNITTEST = re.compile(r"^Ran (\d+) tests? in", re.MULTILINE)
 _UNITTEST_END = re.compile(r"^(?:OK|FAILED)(?: \((.*)\))?$", re.MULTILINE)
 _UNITTEST_FAILED = re.compile(r"^(?:FAIL|ERROR): (\S+) \(([\w.]+)\)", re.MULTILINE)
@@ -94,6 +102,8 @@ def _by_exit_code(event: Event, root: str, own: frozenset[str]) -> Judged:
         return Judged("unreachable", found[0].strip())
     if status is None and code == 0:
         return Judged("passed", "")
+    if status is None and _without_a_test(event, output):
+        return Judged("unreachable", f"the command ended with exit code {code}, and no test ran")
     if status in (2, 3, 4) or (status is None and code in (3, 4) and "pytest" in output):
         error = error_in(output, root)
         if error is not None and _is_repairable(error, own):
@@ -104,6 +114,13 @@ def _by_exit_code(event: Event, root: str, own: frozenset[str]) -> Judged:
     if status == 0:
         return Judged("failed", f"all tests passed, but the command ended with exit code {code}")
     return Judged("failed", f"the command ended with exit code {code}")
+
+
+def _without_a_test(event: Event, output: str) -> bool:
+    """Whether a command that failed gives no sign of a test: none was begun, and none is spoken of."""
+    if event["tests"] or event["running"] or printed_counts(output) or _OF_A_TEST.search(output):
+        return False
+    return 0 < int(event.get("exit_code") or 0) < _SIGNALLED
 
 
 def error_in(output: str, root: str) -> dict[str, Any] | None:

@@ -42,12 +42,18 @@ class Evidence(BaseModel):
 
     snapshot: str | None
     outcome: str
+    tests: int = 0
     passed: int = 0
     failed: int = 0
     failing: list[str] = []
     text: str = ""
     sandbox_level: int | None = None
     """The level of the sandbox in which they ran."""
+
+    @property
+    def out_of_reach(self) -> bool:
+        """There is nothing to begin with; nor is there where a command ends well and tells of no test."""
+        return self.outcome in {"unreachable", "no_tests"} or (self.outcome == "passed" and not self.tests)
 
 
 class RepairWork(BaseModel):
@@ -182,14 +188,15 @@ class RepairRules:
             return Verdict(judgement="go_on")
         if work.applied is not None and work.evidence is not None and work.evidence.outcome == "passed":
             return Verdict(judgement="done", summary=f"The patch is applied, and {_counts(work.evidence)} with it.")
-        if work.opening.outcome == "passed":
-            return Verdict(judgement="nothing_to_do", summary=f"The tests pass already: {_counts(work.opening)}.")
-        if work.opening.outcome in {"unreachable", "no_tests"}:
+        if work.opening.out_of_reach:
+            why = "." if work.opening.outcome != "passed" else ": it ended well, and no test was seen to run."
             return Verdict(
                 judgement="tests_unreachable",
-                summary=f"The tests could not be run with `{work.test_command}`.",
+                summary=f"The tests could not be run with `{work.test_command}`{why}",
                 details=work.opening.text,
             )
+        if work.opening.outcome == "passed":
+            return Verdict(judgement="nothing_to_do", summary=f"The tests pass already: {_counts(work.opening)}.")
         return Verdict(judgement="go_on", summary=_nudge(state, work))
 
     def describe(self, state: AgentState, call: ToolCall) -> str:
@@ -204,7 +211,7 @@ class RepairRules:
 
     def again(self, work: Mapping[str, Any]) -> dict[str, Any]:
         found = RepairWork.model_validate(work)
-        if found.opening is not None and found.opening.outcome in {"unreachable", "no_tests"}:
+        if found.opening is not None and found.opening.out_of_reach:
             found.opening = None
         return found.model_dump()
 
@@ -250,6 +257,7 @@ def _observe_tests(state: AgentState, work: RepairWork, facts: Mapping[str, Json
     seen = Evidence(
         snapshot=str(facts.get("snapshot") or ""),
         outcome=str(facts.get("outcome")),
+        tests=_count(facts.get("tests")),
         passed=_count(facts.get("passed")),
         failed=_count(facts.get("failed")) + _count(facts.get("errors")),
         failing=[str(each) for each in _list(facts.get("failing"))][:50],

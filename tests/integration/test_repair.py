@@ -105,13 +105,24 @@ async def test_already_green_is_nothing_to_do(driver: Driver, repository: Path) 
     assert [call.kind for call in await driver.services.trace.of(driver.run_id)] == ["tool"]
 
 
-@pytest.mark.parametrize("command", ["no-such-program --at-all", "python -m pytest no_such_folder"])
-async def test_tests_that_cant_be_run_end_with_their_output(driver: Driver, repository: Path, command: str) -> None:
-    """failed: tests_unreachable; nobody asks a model to guess."""
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("no-such-program --at-all", "not found"),
+        ("python -m pytest no_such_folder", "no_such_folder"),
+        ("cd no_such_folder && python -m pytest", "cd to no_such_folder"),
+        ("false", "no test ran"),
+        ("true", "0 tests"),
+    ],
+)
+async def test_tests_that_cant_be_run_end_with_their_output(
+    driver: Driver, repository: Path, command: str, said: str
+) -> None:
+    """failed: tests_unreachable; nobody asks a model to guess, and nobody takes it for tests that pass."""
     ended = await repair(driver, repository, "hm", test_command=command)
     assert str(ended.standing) == "failed: tests_unreachable"
     assert ended.report is not None
-    assert "no" in str(ended.report["details"])
+    assert said in str(ended.report["details"])
 
 
 async def test_test_files_are_read_only_unless_allowed(driver: Driver, repository: Path) -> None:

@@ -153,6 +153,8 @@ async def test_the_users_options_stay_in_force(run: Run) -> None:
         ("python no_such_file.py", "can't open file"),
         ("python -m pytest --no-such-option", "exit code 4"),
         ("python -m pytest no/such/test.py", "exit code 4"),
+        ("cd nowhere && python -m pytest", "exit code 2, and no test ran"),
+        ("false", "exit code 1, and no test ran"),
     ],
 )
 async def test_what_can_not_be_run_is_unreachable(run: Run, command: str, said: str) -> None:
@@ -295,6 +297,15 @@ async def test_commands_that_are_not_pytest_are_judged_by_their_end(run: Run) ->
     )
     assert result.facts["failing"] == ["test_shop.TotalTest.test_total"]
     assert (await run(files, "python -c 'import shop'")).facts["outcome"] == "passed"
+    for check in (
+        "python -c 'from shop import total; assert total([1]) == 1'",
+        "echo 'total: FAIL' && exit 1",
+        "echo 'not ok 1 - total' && exit 1",
+        "kill -SEGV $$",
+        "python -m pytest -q test_exit.py",
+    ):
+        ending = {"test_exit.py": "import os\n\n\ndef test_exit():\n    os._exit(9)\n"}
+        assert (await run({**files, **ending}, check)).facts["outcome"] == "failed", check
 
 
 async def test_the_workspace_is_left_as_it_was(run: Run, tmp_path: Path) -> None:
