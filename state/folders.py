@@ -64,7 +64,7 @@ class Beneath:
 
     def walk(self) -> Iterator[Found]:
         """Everything below, parents first, sorted within each folder. What vanishes meanwhile is left out."""
-        yield from _walk(self._fd, "", 0)
+        yield from _walk(self._fd, _listed(self._fd), "", 0)
 
     def read(self, path: str) -> tuple[bytes, os.stat_result]:
         """A regular file's bytes, and how it stood while they were read."""
@@ -152,10 +152,13 @@ def version_of(status: os.stat_result) -> tuple[int, int, int, int]:
     return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino
 
 
-def _walk(folder: int, prefix: str, depth: int) -> Iterator[Found]:
+def _listed(folder: int) -> list[tuple[str, os.DirEntry[str]]]:
     with os.scandir(folder) as entries:
-        names = sorted((decode(os.fsencode(entry.name)), entry) for entry in entries)
-    for name, entry in names:
+        return sorted((decode(os.fsencode(entry.name)), entry) for entry in entries)
+
+
+def _walk(folder: int, listed: list[tuple[str, os.DirEntry[str]]], prefix: str, depth: int) -> Iterator[Found]:
+    for name, entry in listed:
         try:
             found = _look(entry, prefix + name, name, folder, depth)
         except FileNotFoundError:
@@ -174,8 +177,14 @@ def _walk(folder: int, prefix: str, depth: int) -> Iterator[Found]:
             yield found._replace(uncovered="may not be read")
             continue
         try:
+            within = _listed(below)
+        except OSError:
+            os.close(below)
+            yield found._replace(uncovered="may not be read")
+            continue
+        try:
             yield found
-            yield from _walk(below, f"{prefix}{name}/", depth + 1)
+            yield from _walk(below, within, f"{prefix}{name}/", depth + 1)
         finally:
             os.close(below)
 

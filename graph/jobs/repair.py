@@ -225,6 +225,8 @@ def existing_folder(path: str) -> Path:
         raise BadRepository(f"there is no folder {folder}")
     if not folder.is_dir():
         raise BadRepository(f"{folder} is a file; name the folder of the repository")
+    if folder.resolve() == folder.resolve().parent:
+        raise BadRepository(f"{folder} is the root of the whole file system; name the folder of the repository")
     try:
         empty = not any(folder.iterdir())
     except OSError as error:

@@ -20,6 +20,7 @@ pytestmark = pytest.mark.acceptance
         (("run", "no-such-folder"), "there is no folder"),
         (("run", "a-file"), "is a file"),
         (("run", "empty"), "is empty"),
+        (("run", "/"), "is the root of the whole file system"),
         (("run", "plain", "--commit"), "is none"),
         (("run", "plain", "--patch-out", "no/such/folder"), "does not exist"),
         (("run", "plain", "--model", "oracle"), "there is no model 'oracle'"),

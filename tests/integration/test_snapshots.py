@@ -9,6 +9,7 @@ import socket
 import stat
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -457,3 +458,14 @@ async def test_a_workspace_that_somebody_removed_is_made_anew(tmp_path: Path) ->
     again = await workspaces.at("run", 1, repository="", snapshot=digest)
     assert again.root == first.root
     assert again.read("code.py") == b"x = 1\n"
+
+
+def test_a_folder_that_opens_and_will_not_be_listed_is_named_like_one_that_does_not_open() -> None:
+    """The kernel keeps such ones, for root too; the walk goes on behind it."""
+    with suppress(OSError):
+        os.listdir("/proc/1/map_files")
+        pytest.skip("everything may be listed here")
+    with Beneath(Path("/proc/1")) as folder:
+        found = {each.path: each.uncovered for each in folder.walk() if "/" not in each.path}
+    assert found["map_files"] == "may not be read"
+    assert "status" in found
