@@ -68,6 +68,8 @@ class RunAsker:
 
     def hurried(self) -> bool:
         """Who puts the run down, or its own time, does not wait for a model."""
+        return self.seconds_left() <= 0 or self._attempt.control.drain_requested
+
+    def seconds_left(self) -> float:
         seconds = (self._services.now() - self._began).total_seconds()
-        over = self._state.active_seconds + seconds >= self._state.budgets.seconds
-        return over or self._attempt.control.drain_requested
+        return self._state.budgets.seconds - self._state.active_seconds - seconds

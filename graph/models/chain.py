@@ -53,6 +53,9 @@ class Asker(Protocol):
     def hurried(self) -> bool:
         """Whether to wait no longer."""
 
+    def seconds_left(self) -> float:
+        """How much longer a call may take, for whoever asks."""
+
 
 class Answered(NamedTuple):
     """An answer, and by whom: the name by which the chain knows the model."""
@@ -90,7 +93,7 @@ class Chain:
 
         Raises:
             ModelTrouble: none answered, or one of them refused its key or the question.
-            PutDown: the asker was in a hurry.
+            PutDown: the asker was in a hurry, or its time was over in the middle of a call.
         """
         bearing = _Bearing(self.settings.model_retry_seconds, self.clock)
         names, missed = self.names(first), dict[str, str]()
@@ -144,7 +147,7 @@ class _Tries:
                 turn = await self._turn(place)
                 self._asker.begins(self._name)
                 try:
-                    answer = await question(model, self._heard(place, turn))
+                    answer = await self._in_time(question(model, self._heard(place, turn)))
                 except ModelTrouble as trouble:
                     pause = await self._missed(trouble, place, turn, count)
                     count += 1
@@ -158,6 +161,18 @@ class _Tries:
             if trouble.remedy == "again":
                 chain.failing.add(self._name)
             raise
+
+    async def _in_time(self, call: Awaitable[Answer]) -> Answer:
+        """Raises PutDown where the asker's time is over before the answer is there: the call is cut off."""
+        own = asyncio.timeout(self._asker.seconds_left())
+        try:
+            async with own:
+                return await call
+        except TimeoutError:
+            if not own.expired():
+                raise
+        await self._asker.missed(self._name, ModelTrouble("model_error", "cut off: the time of the run was used up"))
+        raise PutDown
 
     @property
     def _is_failing(self) -> bool:

@@ -81,6 +81,9 @@ class _Listener:
     def hurried(self) -> bool:
         return False
 
+    def seconds_left(self) -> float:
+        return 600.0
+
 
 def answer() -> Chunks:
     """A text in pieces."""

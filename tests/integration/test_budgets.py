@@ -16,7 +16,7 @@ from state.agent_state import RunInput
 from state.errors import InvalidState, Refused
 from state.runs import Run
 from tests.helpers.app import Driver, application_on
-from tests.helpers.endpoint import Chunks, Endpoint, calling, endpoint
+from tests.helpers.endpoint import Chunks, Endpoint, Trickle, calling, chunk, endpoint
 
 A_TURN_USD = (1000 * 2.5 + 200 * 10) / 1e6
 """What each answer costs with gpt-4o."""
@@ -78,6 +78,23 @@ async def test_tokens_that_a_server_does_not_count_are_counted_all_the_same(driv
     assert str(run.standing) == "failed: budget"
     assert run.tokens >= 2000
     assert 2 <= len(server.requests) < 50
+
+
+@pytest.mark.parametrize("pause", [0.05, 60.0])
+async def test_the_deadline_holds_in_the_middle_of_a_call(driver: Driver, server: Endpoint, pause: float) -> None:
+    """The call is cut off, the trace tells of it, and with more time the run asks again."""
+    server.answers = [Trickle([chunk(content="x")], pause=pause), turn(1, None), Trickle([chunk(content="x")])]
+    run = await begun(driver, "openai:some-model", deadline_seconds=0.5)
+    assert (str(run.standing), len(server.requests)) == ("failed: deadline", 1)
+    assert [call.error for call in await driver.services.trace.of(run.run_id) if call.kind == "model"] == [
+        "cut off: the time of the run was used up"
+    ]
+
+    with pytest.raises(LimitReached, match="--deadline-seconds"):
+        await make_ready(driver.application, run, Raise())
+    await make_ready(driver.application, run, Raise(deadline_seconds=2.0))
+    await driver.agent.ainvoke(None, {"configurable": {"thread_id": run.run_id, RESUME_KEY: True}})
+    assert (str((await driver.run()).standing), len(server.requests)) == ("failed: deadline", 3)
 
 
 async def test_a_budget_of_money_without_a_price_begins_nothing(driver: Driver, server: Endpoint) -> None:

@@ -48,6 +48,7 @@ class Watching:
         self.text = ""
         self.waited: list[float] = []
         self.in_a_hurry = False
+        self.left = 60.0
         self.missed_one = asyncio.Event()
 
     def begins(self, model: str) -> None:
@@ -66,6 +67,9 @@ class Watching:
 
     def hurried(self) -> bool:
         return self.in_a_hurry
+
+    def seconds_left(self) -> float:
+        return self.left
 
 
 class Process:
@@ -186,6 +190,18 @@ async def test_a_stream_that_trickles_for_ever_ends(database: Database) -> None:
         answered = await one.ask(seconds=0.3)
     assert (answered.model, answered.answer.message.content, one.watching.text) == (SECOND, "hi", "hi")
     assert one.watching.missing == ["the answer had not ended after 0.3 s"]
+
+
+@pytest.mark.parametrize("pause", [0.01, 30.0])
+async def test_a_call_is_cut_off_when_the_askers_time_is_over(database: Database, pause: float) -> None:
+    """Whether the server trickles or says nothing more; the other model is not asked, and the first one is not taken
+    for one that fails."""
+    async with process(database, [Trickle([chunk(content="x")], pause=pause)], [HI]) as one:
+        one.watching.left = 0.3
+        with pytest.raises(PutDown):
+            await one.ask()
+        assert (one.requests, one.chain.failing) == ([1, 0], set())
+    assert one.watching.missing == ["cut off: the time of the run was used up"]
 
 
 async def test_a_server_that_says_nothing_ends(database: Database) -> None:
