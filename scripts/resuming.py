@@ -63,6 +63,8 @@ async def make_ready(application: Application, run: Run, changes: Raise) -> bool
         await _amend_input(application, snapshot, changes)
     elif changes.given:
         await _amend(application, snapshot, changes, {**limits, **_model(changes)})
+    if changes.model is not None:
+        await application.services.runs.describe(run.run_id, goal=run.goal, job=run.job, model=changes.model)
     return ended
 
 
