@@ -19,10 +19,11 @@ from langgraph.runtime import RunControl
 from graph.durable import DurableGraph
 from graph.notices import keep_sending
 from scripts.bootstrap import Application
-from state.errors import DevfixError, RunBusy
+from state.errors import DevfixError, Refused, RunBusy, SecretMissing
 from state.holder import is_gone, this_process
 from state.ids import short
 from state.queue import ADVANCE, QUEUE, Abandoned
+from state.runs import Run
 from state.status import TERMINAL
 
 LOOK_SECONDS = 1.0
@@ -31,7 +32,7 @@ POLL_SECONDS = 0.5
 """How often a free worker looks for jobs that no notification has told it of: those that had to wait for a lock."""
 AGAIN_SECONDS = 1.0
 ELSEWHERE_SECONDS = 5
-"""After so long, a run whose job this worker does not know is offered to all workers again."""
+"""After so long, a run that this worker can't go on with is offered to all workers again."""
 
 
 class Worker:
@@ -48,6 +49,8 @@ class Worker:
         self._advancing: set[asyncio.Task[object]] = set()
         self._missed: dict[tuple[str, int], float] = {}
         """Since when an attempt has been seen without its holder."""
+        self._left: set[str] = set()
+        """Runs that it left to other workers and told of: they are offered again and again."""
 
     async def run(self) -> None:
         """Until `stop`. Raises DatabaseUnavailable where there is no database to begin with."""
@@ -143,11 +146,28 @@ class Worker:
             return False
         if run.status == "waiting" and not await services.approvals.answered(run_id):
             return False
-        if run.job and run.job not in services.jobs:
-            self._tell(f"run {short(run_id)} is of the job {run.job!r}, which this worker does not know (DEVFIX_JOB)")
+        if (why := await self._unfit(run)) is not None:
+            if run_id not in self._left:
+                self._left.add(run_id)
+                self._tell(f"run {short(run_id)} is left to another worker: {why}")
             await self._application.queue.put(run_id, after_seconds=ELSEWHERE_SECONDS)
             return False
+        self._left.discard(run_id)
         return True
+
+    async def _unfit(self, run: Run) -> str | None:
+        """Why this worker can't go on with the run, where another one may."""
+        services = self._application.services
+        if run.job and run.job not in services.jobs:
+            return f"it is of the job {run.job!r}, which this one does not know (DEVFIX_JOB)"
+        if run.model:
+            try:
+                await services.chain.check(run.model)
+            except SecretMissing as missing:
+                return str(missing)
+            except Refused:
+                return None  # nowhere else is it better: the attempt ends the run with the reason
+        return None
 
     async def _tell_standing(self, run_id: str, began: float) -> None:
         run = await self._application.services.runs.get(run_id)

@@ -7,6 +7,7 @@
     │   ├── StepNotFound
     │   ├── NotInSnapshot         the snapshot has no such file
     │   ├── CallNotFound          no such pending approval
+    │   ├── SecretMissing         a model's key is not in this process's environment
     │   └── AlreadyDecided        somebody answered first, or the run does not wait
     ├── RunBusy                   a live attempt holds the run
     ├── Fenced                    another attempt took the run over; this one's save was refused
@@ -68,6 +69,10 @@ class NotInSnapshot(Refused):
 
 class CallNotFound(Refused):
     """No such pending approval."""
+
+
+class SecretMissing(Refused):
+    """What a model is reached with is not in this process's environment; it may be in another's."""
 
 
 class AlreadyDecided(Refused):

@@ -84,7 +84,8 @@ class Chain:
         return [first, *(name for name in self.settings.fallback_models if name != first)]
 
     async def check(self, first: str) -> None:
-        """Raises Refused for a run's models of which one stands for nothing, or lacks its settings."""
+        """Raises Refused for a run's models of which one stands for nothing or lacks its settings; SecretMissing where
+        that is a key."""
         for name in self.names(first):
             await self.models.get(name)
 

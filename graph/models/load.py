@@ -10,7 +10,7 @@ from langchain_core.language_models import BaseChatModel
 from graph.models.recorded import recorded
 from graph.models.scripted import ScriptedModel
 from graph.models.secrets import Secrets
-from state.errors import Refused
+from state.errors import Refused, SecretMissing
 from state.model_settings import EndpointSettings, ModelSettings
 from state.runs import Runs
 from state.trace import Trace
@@ -28,7 +28,7 @@ class ModelLoader:
         self._made: dict[str, BaseChatModel] = {}
 
     async def get(self, name: str) -> BaseChatModel:
-        """Raises Refused for a name that stands for nothing, or whose settings are missing."""
+        """Raises Refused for a name that stands for nothing, or whose settings are missing; SecretMissing for a key."""
         if name not in self._made:
             self._made[name] = await self._make(name)
         return self._made[name]
@@ -86,8 +86,8 @@ def _value(variable: str, name: str) -> str:
     if value := os.environ.get(variable):
         return value
     if variable != _KEY:
-        raise Refused(f"the model {name} needs {variable}, which its settings name: set it")
-    raise Refused(
+        raise SecretMissing(f"the model {name} needs {variable}, which its settings name: set it")
+    raise SecretMissing(
         f"the model {name} needs a key: set {_KEY} (and OPENAI_BASE_URL for another endpoint), "
         "or use search-repair, which needs none"
     )
