@@ -22,6 +22,8 @@ from state.status import Standing
 
 IDLE_LIMIT = 3
 """Turns in a row without a call, while the evidence denies success, before a person is asked."""
+_SAID: Final = 300
+"""Characters of what a model said that a report shows."""
 _NUDGE: Final = "You asked for nothing, and the goal is not reached yet. Use a tool, or say what you would need."
 
 
@@ -170,12 +172,21 @@ def _idle(state: AgentState, nudge: str) -> dict[str, Any]:
     """The model asked for nothing and the evidence says that it is not done: tell it, then ask a person."""
     said, *before = [str(each.get("content") or "") for each in reversed(state.messages) if _asks_nothing(each)] or [""]
     if state.idle_turns >= IDLE_LIMIT or said in before:
-        return _escalate(state, said[:2000] or "The model asks for nothing more.")
+        return _escalate(state, _never_called(state, said) or said[:2000] or "The model asks for nothing more.")
     return {
         "decision": "continue",
         "messages": [from_devfix(nudge or _NUDGE, identifier=f"nudge-{state.step}")],
         "pending_actions": [],
     }
+
+
+def _never_called(state: AgentState, said: str) -> str | None:
+    """What is likely wrong where a model has not called a single tool in the whole run."""
+    turns = [each for each in state.messages if each.get("type") == "ai"]
+    if not all(map(_asks_nothing, turns)):
+        return None
+    told = said if len(said) <= _SAID else f"{said[:_SAID]}…"
+    return f"The model asked for no tool in {len(turns)} turns; does its endpoint support tool calls? It said: {told}"
 
 
 def _asks_nothing(record: Mapping[str, Any]) -> bool:

@@ -334,6 +334,17 @@ async def test_a_model_that_asks_for_nothing_is_nudged_then_a_person_is_asked(se
     assert written["report"]["left"] == ["look", "post"]
 
 
+async def test_a_model_that_never_calls_a_tool_is_told_apart_from_one_that_stops(services: Services) -> None:
+    """A server without tool calls looks like that; what the model said is shown, shortened."""
+    chatter = [AIMessage(f"Turn {turn}: " + "well, " * 200) for turn in range(3)]
+    summary = (await review(state(chatter, idle_turns=3), services=services))["report"]["summary"]
+    assert "asked for no tool in 3 turns; does its endpoint support tool calls? It said: Turn 2: well," in summary
+    assert len(summary) < 500
+    called = AIMessage("", tool_calls=[{"name": "look", "args": {}, "id": "a"}])
+    summary = (await review(state([called, *chatter], idle_turns=3), services=services))["report"]["summary"]
+    assert "support tool calls" not in summary
+
+
 async def test_a_nudge_says_something(services: Services, rules: Asked) -> None:
     """Where the job has no words of its own: providers refuse an empty message."""
     rules.verdict = Verdict(judgement="go_on")
