@@ -11,6 +11,8 @@ import logging
 import re
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import httpx2
@@ -39,6 +41,7 @@ success, a chunk that is not JSON."""
 _TOLD: Final = 600
 """Characters of an error: some servers send a whole page."""
 _KEY_REFUSED: Final = frozenset({401, 403})
+_NOT_FOUND: Final = 404
 _PASSING: Final = frozenset({408, 409, 425, 429})
 """Refusals that are over after a while; so is whatever is the server's own fault."""
 _TOO_MUCH: Final = frozenset({429, 503, 529})
@@ -59,6 +62,58 @@ _FUNCTION: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """What such an endpoint takes as the name of a tool."""
 
 _log = logging.getLogger(__name__)
+
+_EVENTS: Final = "text/event-stream"
+_JSON: Final = "application/json"
+_NOTED: Final = 2000
+"""Bytes of a body that are kept, for the first characters of them to be shown without secrets."""
+_SHOWN: Final = 120
+
+
+@dataclass
+class _Body:
+    """How the body of a successful answer begins, where it is not of the type that was asked for."""
+
+    wanted: str
+    kind: str = ""
+    first: bytes = b""
+
+    def described(self, scrubbed: Callable[[str], str]) -> str:
+        """For the end of an error; empty where the type is right."""
+        if not self.kind:
+            return ""
+        begins = scrubbed(" ".join(self.first.decode("utf-8", "replace").split()))[:_SHOWN]
+        return f"; not {self.wanted} came but {self.kind}, which begins with {begins!r} (is the address right?)"
+
+
+_body: ContextVar[_Body | None] = ContextVar("_body", default=None)
+"""Of the call that is under way."""
+
+
+class _Noting(httpx2.AsyncByteStream):
+    """A body that is passed on, and whose beginning is noted."""
+
+    def __init__(self, stream: httpx2.AsyncByteStream, body: _Body) -> None:
+        self._stream = stream
+        self._body = body
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for piece in self._stream:
+            if len(self._body.first) < _NOTED:
+                self._body.first += piece[:_NOTED]
+            yield piece
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+async def _note_body(response: httpx2.Response) -> None:
+    body, kind = _body.get(), response.headers.get("content-type") or "something of no type"
+    if body is None or not response.is_success or kind.startswith(body.wanted):
+        return
+    body.kind = kind
+    if "content-encoding" not in response.headers and isinstance(response.stream, httpx2.AsyncByteStream):
+        response.stream = _Noting(response.stream, body)
 
 
 class _Setup(NamedTuple):
@@ -106,15 +161,19 @@ class _Tamed(_Client):
 
     async def _astream(self, *args: Any, **kwargs: Any) -> AsyncIterator[ChatGenerationChunk]:
         answered, usage = False, None
+        _body.set(body := _Body(_EVENTS if self._setup.settings.stream else _JSON))
         try:
             async for chunk in (super()._astream if self._setup.settings.stream else self._at_once)(*args, **kwargs):
                 answered = True
                 usage = _taken(chunk) or usage
                 yield chunk
         except (ModelError, openai.OpenAIError, httpx2.HTTPError, *_UNREADABLE) as error:
-            raise self._trouble(error) from None
+            raise self._trouble(error, body) from None
         if not answered:
-            raise ModelTrouble("model_error", f"the model's server ended its answer before it began{_CANT_STREAM}")
+            came = body.described(self._scrubbed)
+            raise ModelTrouble(
+                "model_error", f"the model's server ended its answer before it began{came}{_CANT_STREAM}"
+            )
         if usage is not None:
             yield ChatGenerationChunk(message=AIMessageChunk(content="", usage_metadata=usage))
 
@@ -181,9 +240,14 @@ class _Tamed(_Client):
             made.message.additional_kwargs["refusal"] = refusal
         return made
 
-    def _trouble(self, error: Exception) -> ModelTrouble:
-        said = self._scrubbed(" ".join(_sentence(error).split()))[:_TOLD]
+    def _trouble(self, error: Exception, body: _Body | None = None) -> ModelTrouble:
         status, headers = _status(error), _headers(error)
+        sentence = _sentence(error)
+        if status == _NOT_FOUND:
+            sentence = f"the model {self.model_name} was not found at {self.root_async_client.base_url}: {sentence}"
+        elif body is not None and isinstance(error, _UNREADABLE):
+            sentence += body.described(self._scrubbed)
+        said = self._scrubbed(" ".join(sentence.split()))[:_TOLD]
         if status in _KEY_REFUSED:
             return ModelTrouble("model_key_refused", said)
         if _is_filtered(error):
@@ -364,4 +428,5 @@ def _client(settings: EndpointSettings, secrets: Secrets, timeout: httpx2.Timeou
         headers={**settings.headers, **secrets.headers},
         timeout=timeout,
         follow_redirects=False,
+        event_hooks={"response": [_note_body]},
     )

@@ -186,6 +186,23 @@ async def test_each_status_has_its_remedy(put: Put, status: int, body: Any, kind
         assert (met.kind, met.remedy, len(server.requests)) == (kind, remedy, 1)
 
 
+@pytest.mark.parametrize("stream", [True, False])
+async def test_an_answer_that_is_no_stream_is_told_with_its_type_and_its_beginning(put: Put, stream: bool) -> None:
+    """A page, where an address is wrong; a key in it is not shown."""
+    page = f"<html>\n{KEY} welcome to the portal{'.' * 5000}</html>"
+    async with endpoint(Reply(200, page, {"content-type": "text/html"})) as server:
+        said = str(await trouble(put, server, model_stream=stream))
+    wanted = "text/event-stream" if stream else "application/json"
+    assert f"not {wanted} came but text/html, which begins with '<html> *** welcome to the portal" in said
+    assert len(said) < 600
+
+
+async def test_what_is_not_there_is_named_with_its_address(put: Put) -> None:
+    """A wrong name and a wrong address look alike."""
+    async with endpoint(Reply(404, "<html>not found</html>")) as server:
+        assert f"the model local was not found at {server.url}" in str(await trouble(put, server))
+
+
 async def test_a_server_may_say_itself_whether_to_ask_again(put: Put) -> None:
     """By a header of its own."""
     for told, remedy in (("false", "another"), ("true", "again")):

@@ -109,9 +109,10 @@ class Endpoint:
 async def _give(answer: Chunks | Reply | Trickle | Held, writer: asyncio.StreamWriter) -> None:
     if isinstance(answer, Reply):
         body = answer.body if isinstance(answer.body, str) else json.dumps(answer.body)
-        headers = "".join(f"{name}: {value}\r\n" for name, value in answer.headers.items())
-        kind = f"content-type: application/json\r\ncontent-length: {len(body.encode())}\r\nconnection: close\r\n"
-        writer.write(f"HTTP/1.1 {answer.status} So\r\n{kind}{headers}\r\n{body}".encode())
+        given = {"content-type": "application/json", **answer.headers}
+        headers = "".join(f"{name}: {value}\r\n" for name, value in given.items())
+        length = f"content-length: {len(body.encode())}\r\nconnection: close\r\n"
+        writer.write(f"HTTP/1.1 {answer.status} So\r\n{length}{headers}\r\n{body}".encode())
         await writer.drain()
         return
     writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n")
