@@ -32,11 +32,11 @@ def limit_of(state: AgentState) -> Standing | None:
 
 
 def used_up(state: AgentState, limit: Standing) -> str:
-    """One sentence on what was used up."""
+    """One sentence on what was used up, as of the step in which the run ends."""
     budgets = state.budgets
     match limit.reason:
         case "budget":
             return f"The budget is used up: {state.cost_usd:.4f} USD and {state.tokens} tokens so far."
         case "step_limit":
-            return f"The run has taken {state.step} steps; its limit is {budgets.steps}."
+            return f"The run ends with its step {state.step + 1}; no call begins after step {budgets.steps}, its limit."
     return f"The run has worked for {state.active_seconds:.0f} s; its limit is {budgets.seconds:.0f} s."

@@ -112,15 +112,21 @@ def _judge(state: AgentState, job: Job, failures: Sequence[tuple[Failure, int]])
     ruling = _answer(state, failures)
     if ruling is not None and ruling["decision"] in {"stop", "escalate"}:
         return ruling
-    if limit := limit_of(state):
-        # What is open is kept: whoever raises the limit goes on with it.
-        return {**_end(state, limit, used_up(state, limit)), "pending_actions": state.pending_actions}
-    if ruling is not None:
-        return ruling
+    limit = limit_of(state)
+    if limit is None:
+        ruling = ruling or _onwards(state, job, verdict.summary)
+        limit = limit_of(state.model_copy(update={"step": state.step + 1}))  # where this one is the last step
+        if limit is None or ruling["decision"] in {"ask", "escalate"}:
+            return ruling
+    # What is open is kept: whoever raises the limit goes on with it.
+    return {**_end(state, limit, used_up(state, limit)), "pending_actions": state.pending_actions}
+
+
+def _onwards(state: AgentState, job: Job, nudge: str) -> dict[str, Any]:
     if state.pending_actions:
         return _open(state, job)
     if state.idle_turns:
-        return _idle(state, verdict.summary)
+        return _idle(state, nudge)
     return {"decision": "continue", "pending_actions": []}
 
 

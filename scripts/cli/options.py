@@ -16,7 +16,12 @@ BudgetUsd = Annotated[
 BudgetTokens = Annotated[
     int | None, typer.Option("--budget-tokens", metavar="N", min=0, help="Stop when the run has used so many tokens.")
 ]
-StepLimit = Annotated[int | None, typer.Option("--step-limit", metavar="STEP", min=1, help="Stop at this step.")]
+StepLimit = Annotated[
+    int | None,
+    typer.Option(
+        "--step-limit", metavar="STEP", min=1, help="No call begins after this step; judging its last one is one more."
+    ),
+]
 Deadline = Annotated[
     float | None,
     typer.Option("--deadline-seconds", metavar="SECONDS", min=0.001, help="Stop after this much active time."),

@@ -117,6 +117,7 @@ def test_a_limit_ends_a_run_and_a_raise_takes_it_on(
         refused = cli.here("resume", "last", *arguments, "--json")
         assert (refused.code, refused.err.count("\n")) == (2, 1), refused
         assert refused.facts == stopped.facts
+        assert option != "--step-limit" or f"has used {stopped.facts['step']} steps" in refused.err
         assert f"devfix resume {stopped.facts['run_id'][:8]} {option} N" in refused.err
     ended = cli.here("resume", "last", "--yes", option, more, "--json")
     assert (ended.code, standing(ended.facts)) == (0, "completed: done"), ended

@@ -321,12 +321,16 @@ async def test_b101_a_step_limit_ends_in_a_status_with_a_report(driver: Driver) 
 
 @pytest.mark.parametrize("limit", range(3, 12))
 async def test_b101_no_call_begins_after_the_step_limit(driver: Driver, limit: int) -> None:
-    """Wherever in a turn the limit lies: the steps after it make no call, they only end the run."""
+    """Wherever in a turn the limit lies: the run ends with it, or with the step that judges a call made in it. The
+    first call is step 4, so the earliest end is step 5."""
     turns = [calls(("look", {"what": f"thing {number}"})) for number in range(9)]
     ended = await driver.start(turns, step_limit=limit)
     assert str(ended.standing) == "failed: step_limit"
     called = [call.step for call in await driver.services.trace.of(driver.run_id)]
     assert all(step <= limit for step in called), called
+    assert ended.step == max(5, limit + (limit in called)), called
+    assert ended.report is not None
+    assert f"ends with its step {ended.step}; no call begins after step {limit}" in str(ended.report["summary"])
 
 
 async def test_an_effect_that_a_dead_attempt_began_and_nobody_will_finish_is_reported(driver: Driver) -> None:

@@ -261,6 +261,7 @@ async def test_a_failure_is_answered_once(services: Services) -> None:
         ({"budgets": Budgets(usd=1.0), "cost_usd": 1.0}, "budget"),
         ({"budgets": Budgets(tokens=100), "tokens": 100}, "budget"),
         ({"budgets": Budgets(steps=9)}, "step_limit"),
+        ({"budgets": Budgets(steps=10)}, "step_limit"),
         ({"budgets": Budgets(seconds=5.0), "active_seconds": 5.0}, "deadline"),
     ],
 )
@@ -276,7 +277,7 @@ async def test_a_limit_stops_before_the_next_call(services: Services, fields: di
 
 async def test_below_its_limits_a_run_goes_on(services: Services) -> None:
     """One step, cent, token and second before."""
-    budgets = Budgets(usd=1.0, tokens=100, steps=10, seconds=3600.0)
+    budgets = Budgets(usd=1.0, tokens=100, steps=11, seconds=3600.0)
     given = state(budgets=budgets, cost_usd=0.99, tokens=99, active_seconds=3500.0)
     written = await review(given, services=services)
     assert written["decision"] == "continue"
