@@ -102,8 +102,6 @@ def _by_exit_code(event: Event, root: str, own: frozenset[str]) -> Judged:
         return Judged("unreachable", found[0].strip())
     if status is None and code == 0:
         return Judged("passed", "")
-    if status is None and _without_a_test(event, output):
-        return Judged("unreachable", f"the command ended with exit code {code}, and no test ran")
     if status in (2, 3, 4) or (status is None and code in (3, 4) and "pytest" in output):
         error = error_in(output, root)
         if error is not None and _is_repairable(error, own):
@@ -113,6 +111,8 @@ def _by_exit_code(event: Event, root: str, own: frozenset[str]) -> Judged:
         )
     if status == 0:
         return Judged("failed", f"all tests passed, but the command ended with exit code {code}")
+    if status is None and _without_a_test(event, output):
+        return Judged("unreachable", f"the command ended with exit code {code}, and no test ran")
     return Judged("failed", f"the command ended with exit code {code}")
 
 
