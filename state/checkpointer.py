@@ -70,7 +70,7 @@ class _Writes(NamedTuple):
 
 
 class _Call(NamedTuple):
-    """One of the functions of migrations 0003 and 0014."""
+    """One of the schema's functions for saving: `hold_run`, `record_step`, `save_writes`, `save_checkpoint`."""
 
     function: str
     arguments: Sequence[Any]
@@ -126,10 +126,9 @@ class FencedSaver(AsyncPostgresSaver):
             nodes = self._nodes(thread, parent, checkpoint)
             facts = _step_facts(checkpoint, metadata, nodes, inside=EPOCH_KEY in where)
             await self._save(_Call(_RECORD_STEP, (thread, epoch, checkpoint["id"], parent, *facts)), saving)
-        else:
-            await self._save(*_held(thread, epoch), saving)
-        if epoch is not None and namespace == "":
             self._saved[thread, epoch] = self._saved.get((thread, epoch), 0) + 1
+        else:
+            await self._save(*_fence(thread, epoch), saving)
         return {"configurable": {"thread_id": thread, "checkpoint_ns": namespace, "checkpoint_id": checkpoint["id"]}}
 
     async def aput_writes(
@@ -157,7 +156,7 @@ class FencedSaver(AsyncPostgresSaver):
         self, thread: str, namespace: str, checkpoint: str, epoch: int | None, tasks: Sequence[_Writes]
     ) -> None:
         rows = _columns(self._write_rows(tasks), 6)
-        await self._save(*_held(thread, epoch), _Call(_SAVE_WRITES, (thread, namespace, checkpoint, *rows)))
+        await self._save(*_fence(thread, epoch), _Call(_SAVE_WRITES, (thread, namespace, checkpoint, *rows)))
 
     async def _save(self, *calls: _Call) -> None:
         """One statement, whole or not at all. Every row is keyed, so a save whose commit got no answer is repeated."""
@@ -362,7 +361,7 @@ _SAVE_WRITES = f"save_writes(%s, %s, %s, {_WRITES})"
 _SAVE_CHECKPOINT = f"save_checkpoint(%s, %s, %s, %s, %s, %s, {_WRITES}, {_CHANGED})"
 
 
-def _held(thread: str, epoch: int | None) -> list[_Call]:
+def _fence(thread: str, epoch: int | None) -> list[_Call]:
     """The fence, where there is an attempt to be held to it."""
     return [_Call(_HOLD_RUN, (thread, epoch))] if epoch is not None else []
 
