@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,16 @@ from graph.models.trouble import ModelTrouble
 from state.runs import Run
 from state.trace import Call
 from tests.helpers.app import Driver, application_on
-from tests.helpers.endpoint import Answer, Held, Reply, calling, chunk, endpoint, saying
+from tests.helpers.endpoint import (
+    Answer,
+    Held,
+    Reply,
+    assert_valid_for_every_provider,
+    calling,
+    chunk,
+    endpoint,
+    saying,
+)
 from tests.helpers.notes import NOTES, letters
 
 FIRST, SECOND = "openai:first", "openai:second"
@@ -55,27 +63,6 @@ async def run_of(drivers: Drivers, *answers: Answer) -> tuple[Driver, Run, Seque
         for body in server.requests:
             assert_valid_for_every_provider(body)
         return driver, run, server.requests
-
-
-def assert_valid_for_every_provider(body: Mapping[str, Any]) -> None:
-    """Each call has an id of its own and JSON arguments, and is answered right behind its turn; nothing is empty; the
-    two sides take turns."""
-    seen: set[str] = set()
-    waiting: list[str] = []
-    roles = [message["role"] for message in body["messages"]]
-    assert not any(former == role == "user" for former, role in pairwise(roles))
-    for message in body["messages"]:
-        if message["role"] == "tool":
-            waiting.remove(message["tool_call_id"])
-            continue
-        assert not waiting, f"unanswered: {waiting}"
-        assert message.get("content") or message.get("tool_calls"), message
-        for call in message.get("tool_calls") or ():
-            assert isinstance(json.loads(call["function"]["arguments"]), dict)
-            assert call["id"] not in seen
-            seen.add(call["id"])
-            waiting.append(call["id"])
-    assert not waiting, f"unanswered: {waiting}"
 
 
 async def model_calls(driver: Driver) -> list[Call]:

@@ -33,7 +33,7 @@ from state.runs import MemoryRuns, Run
 from state.trace import Call, MemoryTrace
 from tests.helpers.app import Driver, application_on, calls
 from tests.helpers.cli import CALC, FIX, TEST, Cli, standing
-from tests.helpers.endpoint import calling, chunk, endpoint, saying
+from tests.helpers.endpoint import assert_valid_for_every_provider, calling, chunk, endpoint, saying
 from tests.helpers.notes import letters
 
 KEY = "sk-devfix-test-5f0c1d7e"
@@ -87,25 +87,6 @@ async def failures(driver: Driver) -> list[str]:
 
 def bodies(server: LLMock) -> list[Mapping[str, Any]]:
     return [record.body for record in server.requests]
-
-
-def assert_valid_for_every_provider(body: Mapping[str, Any]) -> None:
-    """Each call has an id of its own and JSON arguments, and is answered right behind its turn; nothing is empty."""
-    seen: set[str] = set()
-    waiting: list[str] = []
-    for message in body["messages"]:
-        if message["role"] == "tool":
-            assert message["tool_call_id"] in waiting
-            waiting.remove(message["tool_call_id"])
-            continue
-        assert not waiting, f"unanswered: {waiting}"
-        assert message.get("content") or message.get("tool_calls"), message
-        for call in message.get("tool_calls") or ():
-            assert isinstance(json.loads(call["function"]["arguments"]), dict)
-            assert call["id"] not in seen
-            seen.add(call["id"])
-            waiting.append(call["id"])
-    assert not waiting, f"unanswered: {waiting}"
 
 
 async def test_a_whole_repair_by_an_endpoints_model(driver: Driver, server: LLMock, repository: Path) -> None:
