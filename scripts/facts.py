@@ -107,6 +107,7 @@ async def _fields(application: Application, run: Run, values: Mapping[str, Any])
         "report": report,
         "created_at": run.created_at,
         "updated_at": run.updated_at,
+        "pruned_at": run.pruned_at,
     }
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from scripts.bootstrap import Application
 from scripts.branching import branch
+from scripts.facts import facts_of
 from scripts.pruning import prune_runs
 from scripts.registers import Registers
 from state.errors import ArtifactMissing, Refused, StepNotFound
@@ -74,6 +75,7 @@ async def test_b64_a_pruned_run_keeps_its_status_its_trace_in_short_and_its_effe
     after = await driver.run()
     assert (after.standing, after.report, after.step) == (before.standing, before.report, before.step)
     assert after.pruned_at is not None
+    assert (await facts_of(application, after))["pruned_at"] == after.pruned_at
     assert await services.ledger.of(run_id) == effects
     kept = await services.trace.of(run_id)
     assert [(each.name, each.seconds, each.error) for each in kept] == [
