@@ -47,11 +47,28 @@ def spent(
 ) -> Spent:
     """For an answer as it came, and what was asked. Tokens that a server did not count are estimated; the models that
     work without one use none."""
-    usage = _told(record) or (_NONE if price is FREE else _estimated(record, asked, tools))
+    usage = _told(record)
+    if price is FREE:
+        usage = usage or _NONE
+    elif usage is None or not _is_plausible(usage, record):
+        usage = _completed(usage or _NONE, _estimated(record, asked, tools))
     return Spent(sum(usage), None if price is None else _cost(usage, price))
 
 
 _NONE: Final = _Usage(0, 0, 0, 0)
+_SAID: Final = ("content", "tool_calls", "invalid_tool_calls")
+
+
+def _is_plausible(usage: _Usage, record: Mapping[str, Any]) -> bool:
+    """A question is never empty, nor is an answer in which something is said: some servers send zeros all the same."""
+    says = any(record.get(name) for name in _SAID)
+    return sum(usage[:3]) > 0 and (usage.output > 0 or not says)
+
+
+def _completed(usage: _Usage, estimate: _Usage) -> _Usage:
+    """With the estimate in place of what is zero."""
+    given = usage[:3] if sum(usage[:3]) else estimate[:3]
+    return _Usage(*given, usage.output or estimate.output)
 
 
 def _told(record: Mapping[str, Any]) -> _Usage | None:
@@ -76,7 +93,7 @@ def _number(value: object) -> int | None:
 
 
 def _estimated(record: Mapping[str, Any], asked: Sequence[BaseMessage], tools: Sequence[Mapping[str, Any]]) -> _Usage:
-    answer = {name: record.get(name) for name in ("content", "tool_calls", "invalid_tool_calls")}
+    answer = {name: record.get(name) for name in _SAID}
     return _Usage(sum(map(tokens_of, asked)) + tokens_of(list(tools)), 0, 0, tokens_of(answer))
 
 

@@ -165,7 +165,7 @@ class _Tamed(_Client):
         try:
             async for chunk in (super()._astream if self._setup.settings.stream else self._at_once)(*args, **kwargs):
                 answered = True
-                usage = _taken(chunk) or usage
+                usage = _taken(chunk) or (None if _says_more(chunk) else usage)
                 yield chunk
         except (ModelError, openai.OpenAIError, httpx2.HTTPError, *_UNREADABLE) as error:
             raise self._trouble(error, body) from None
@@ -286,6 +286,12 @@ def _taken(chunk: ChatGenerationChunk) -> UsageMetadata | None:
         return None
     usage, message.usage_metadata = message.usage_metadata, None
     return usage
+
+
+def _says_more(chunk: ChatGenerationChunk) -> bool:
+    """Whether the chunk goes on with the answer: a count that came before it is not the whole of it."""
+    message = chunk.message
+    return bool(message.content) or bool(isinstance(message, AIMessageChunk) and message.tool_call_chunks)
 
 
 def _is_function(tool: Mapping[str, Any]) -> bool:

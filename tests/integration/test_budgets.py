@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -16,7 +17,9 @@ from state.agent_state import RunInput
 from state.errors import InvalidState, Refused
 from state.runs import Run
 from tests.helpers.app import Driver, application_on
+from tests.helpers.cli import Cli, standing
 from tests.helpers.endpoint import Chunks, Endpoint, Trickle, calling, chunk, endpoint
+from tests.helpers.notes import letters
 
 A_TURN_USD = (1000 * 2.5 + 200 * 10) / 1e6
 """What each answer costs with gpt-4o."""
@@ -71,13 +74,91 @@ async def test_a_budget_of_money_ends_a_run_after_the_call_that_reached_it(drive
     assert (str(again.standing), len(server.requests)) == ("failed: budget", 5)
 
 
-async def test_tokens_that_a_server_does_not_count_are_counted_all_the_same(driver: Driver, server: Endpoint) -> None:
-    """By the size of what was asked and answered."""
+def counting(prompt: object, completion: object) -> dict[str, Any]:
+    return {**chunk(), "choices": [], "usage": {"prompt_tokens": prompt, "completion_tokens": completion}}
+
+
+TOLD_BADLY: dict[str, tuple[list[Any], list[Any]]] = {
+    "no chunk with usage": ([], []),
+    "usage that is null": ([], [{**chunk(), "usage": None}]),
+    "usage without numbers": ([], [{**chunk(), "choices": [], "usage": {}}]),
+    "usage of zeros": ([], [counting(0, 0)]),
+    "usage below zero": ([], [counting(-9000, -9000)]),
+    "nothing said to be answered": ([], [counting(600, 0)]),
+    "nothing said to be asked": ([], [counting(0, 40)]),
+    "usage before the answer alone": ([counting(1, 0)], []),
+    "usage before the answer, then null": ([counting(1, 1)], [{**chunk(), "usage": None}]),
+}
+"""What a stream says of its tokens, before and after the answer."""
+
+
+@pytest.mark.parametrize("told", TOLD_BADLY)
+async def test_b47_tokens_that_a_stream_does_not_count_are_estimated(
+    driver: Driver, server: Endpoint, told: str
+) -> None:
+    """By the size of what was asked and answered, so that no turn is free and a budget of money ends the run."""
+    before, after = TOLD_BADLY[told]
+    streams = [turn(place, None) for place in range(50)]
+    server.answers = [[*before, *stream[:-1], *after, stream[-1]] for stream in streams]
+    run = await begun(driver, "openai:gpt-4o", budget_usd=0.02)
+    assert str(run.standing) == "failed: budget"
+    assert 2 <= len(server.requests) < 50
+    made = [call for call in await driver.services.trace.of(run.run_id) if call.kind == "model"]
+    least = [(len(json.dumps(request["messages"])) / 5 * 2.5 + 20 * 10) / 1e6 for request in server.requests]
+    assert all(call.cost_usd > usd for call, usd in zip(made, least, strict=True) if call.cost_usd is not None)
+    assert run.cost_usd == pytest.approx(sum(call.cost_usd or 0.0 for call in made))
+    assert run.cost_usd - (made[-1].cost_usd or 0.0) < 0.02 <= run.cost_usd
+
+
+async def test_b47_a_count_that_grows_with_the_stream_is_taken_as_it_ends(driver: Driver, server: Endpoint) -> None:
+    """Each chunk tells how much it has been so far; the last word counts, once."""
+    *stream, done = turn(0, None)
+    grown = [{**each, "usage": counting(1000, 100 * n)["usage"]} for n, each in enumerate(stream, 1)]  # type: ignore[dict-item]
+    server.answers = [[*grown, done]]
+    run = await begun(driver, "openai:gpt-4o", budget_tokens=1)
+    assert (str(run.standing), run.tokens) == ("failed: budget", 1000 + 100 * len(grown))
+
+
+async def test_b47_tokens_of_a_model_without_a_price_are_counted_too(driver: Driver, server: Endpoint) -> None:
+    """A budget of tokens holds where nobody knows what they cost."""
     server.answers = [turn(place, None) for place in range(50)]
     run = await begun(driver, "openai:some-model", budget_tokens=2000)
     assert str(run.standing) == "failed: budget"
     assert run.tokens >= 2000
     assert 2 <= len(server.requests) < 50
+
+
+async def test_b50_cheap_turns_with_a_huge_context_end_at_the_budget_and_go_on_with_more(
+    database_url: str, tmp_path: Path, server: Endpoint
+) -> None:
+    """At the command line: four calls of a quarter of a dollar, and no fifth one; a resume without a raise makes none;
+    each raise buys what it pays for; in the end the letter is posted once."""
+    usage = {"prompt_tokens": 100_000, "completion_tokens": 10, "total_tokens": 100_010}
+    a_turn = (100_000 * 2.5 + 10 * 10) / 1e6
+    posts = calling(("p", "post", '{"to": "ada", "text": "dear"}'))
+    server.answers = [*[turn(place, usage) for place in range(9)], [*posts[:-1], counting(100_000, 10), posts[-1]]]
+    cli, sink = Cli(tmp_path, database_url), tmp_path / "letters"
+    cli.environment |= {
+        "DEVFIX_JOB": "tests.helpers.notes:NOTES",
+        "OPENAI_API_KEY": "sk-devfix-test",
+        "OPENAI_BASE_URL": server.url,
+    }
+
+    async def said(*arguments: object) -> tuple[int, str, int]:
+        """The command's exit code, how the run stands then, and how often the model was asked in all."""
+        ended = await asyncio.to_thread(cli, *arguments, "--json")
+        assert ended.facts["cost_usd"] == pytest.approx(len(server.requests) * a_turn)
+        assert ended.facts["report"]["next"], ended
+        return ended.code, standing(ended.facts), len(server.requests)
+
+    start = ("run", "--model", "openai:gpt-4o", "--budget-usd", 1, "--option", f"letters={sink}")
+    assert await said(*start) == (4, "failed: budget", 4)
+    assert await said("resume", "last") == (2, "failed: budget", 4)
+    assert await said("resume", "last", "--budget-usd", 1) == (2, "failed: budget", 4)
+    assert await said("resume", "last", "--budget-usd", 2) == (4, "failed: budget", 8)
+    assert await said("resume", "last", "--budget-usd", 9) == (3, "waiting: approval", 10)
+    assert await said("approve", "last") == (0, "completed: done", 10)
+    assert len(letters(sink)) == 1
 
 
 @pytest.mark.parametrize("pause", [0.05, 60.0])

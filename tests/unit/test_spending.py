@@ -54,6 +54,22 @@ def test_what_a_server_does_not_count_is_estimated_high(usage: Any) -> None:
     assert found.usd >= (1000 * 2 + 100 * 8) / 1e6
 
 
+@pytest.mark.parametrize(
+    ("usage", "at_least"), [(told(0, 0), 1100), (told(0, 50), 1050), (told(1000, 0), 1100), (told(7, 0), 107)]
+)
+def test_zeros_for_what_was_asked_or_said_are_no_count(usage: Any, at_least: int) -> None:
+    """The other number is believed."""
+    found = spent(answer(usage, "y" * 300), [HumanMessage("x" * 3000)], TOOLS, PRICE)
+    assert found.tokens >= at_least
+    assert found.usd is not None
+    assert found.usd > 0
+
+
+def test_an_answer_in_which_nothing_is_said_may_count_no_output() -> None:
+    """Nothing was given, and nothing is charged for it."""
+    assert spent(answer(told(1000, 0)), [HumanMessage("x")], TOOLS, PRICE).tokens == 1000
+
+
 def test_calls_count_as_output_and_half_characters_as_bytes() -> None:
     """An estimate reads whatever a model may say."""
     calls = [{"name": "write_file", "args": {"path": "a", "content": "z" * 3000}, "id": "c"}]
