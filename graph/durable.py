@@ -34,6 +34,7 @@ from state.errors import (
     InvalidState,
     OutOfService,
     Refused,
+    Unserializable,
 )
 from state.holder import is_gone, this_process
 from state.ids import short
@@ -198,9 +199,13 @@ class DurableGraph(CompiledStateGraph):  # type: ignore[type-arg]
             if isinstance(error, Fenced) or attempt.overtaken:
                 await services.runs.stopped(run_id, attempt.epoch)
                 return
-            with contextlib.suppress(Fenced):
+            try:
                 if finish := getattr(self.checkpointer, "finish", None):
                     await finish(run_id, attempt.epoch)
+            except Fenced:
+                pass
+            except Unserializable as trouble:  # it would come again at each further try
+                error = error or trouble
             standing, report = await self._outcome(attempt, config, error)
             report = report.model_copy(update={"left": [*report.left, *attempt.unknown]})
             due_seconds = _due_seconds(error, attempt) if standing.status == "queued" else None

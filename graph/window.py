@@ -26,6 +26,7 @@ _LENGTHS: Final = (16_000, 6_000, 2_000, 600, 200)
 _NOTE: Final = "[… {left} of {whole} characters left out here; make the call again to see them …]"
 
 
+_LEFT_OUT: Final = "left-out"
 CONDENSATIONS: Final = 2
 """How often a conversation is halved that a server finds too long all the same."""
 
@@ -35,11 +36,12 @@ Answer = TypeVar("Answer")
 class TooLong(ModelTrouble):
     """What must be sent does not fit: the prompt, the goal, a person's words and the last turn."""
 
-    def __init__(self, tokens: int, most_tokens: int) -> None:
+    def __init__(self, parts: Sequence[_Part], most_tokens: int) -> None:
+        largest = max(parts, key=lambda part: part.tokens)
         super().__init__(
             "model_error",
-            f"the conversation takes about {tokens} tokens even without its older turns, and there is room for "
-            f"{most_tokens} in the model's window",
+            f"the conversation takes about {_total(parts)} tokens even without its older turns, and there is room for "
+            f"{most_tokens} in the model's window; most of it is {_named(largest, parts)}, with {largest.tokens}",
             remedy="another",
         )
 
@@ -94,8 +96,8 @@ def fitted(messages: Sequence[BaseMessage], *, most_tokens: int, digest: str) ->
     for length in _LENGTHS:
         if _total(parts) > most_tokens:
             parts = [_shortened(part, length) for part in parts]
-    if (total := _total(parts)) > most_tokens:
-        raise TooLong(total, most_tokens)
+    if _total(parts) > most_tokens:
+        raise TooLong(parts, most_tokens)
     return [message for part in parts for message in part.messages]
 
 
@@ -129,9 +131,24 @@ def _total(parts: Sequence[_Part]) -> int:
     return sum(part.tokens for part in parts)
 
 
+def _named(part: _Part, parts: Sequence[_Part]) -> str:
+    """What a part is, for people."""
+    match part.messages[0]:
+        case SystemMessage():
+            return "the job's prompt"
+        case AIMessage():
+            return "the last turn with its results"
+        case message if part is next((each for each in parts if isinstance(each.messages[0], HumanMessage)), None):
+            return "the goal"
+        case message if message.id == _LEFT_OUT:
+            return "what was tried so far"
+        case message:
+            return f"a person's word ({message.id})"
+
+
 def _without_the_oldest(parts: Sequence[_Part], *, until: int, most_tokens: int, digest: str) -> list[_Part]:
     """Leave out from the oldest on, up to the last turn, until the rest fits with the digest in its place."""
-    summary = _Part.of([HumanMessage(f"Earlier turns are left out here. {digest}", id="left-out")], stays=True)
+    summary = _Part.of([HumanMessage(f"Earlier turns are left out here. {digest}", id=_LEFT_OUT)], stays=True)
     total = _total(parts) + summary.tokens
     gone: set[int] = set()
     for place, part in enumerate(parts[:until]):
@@ -161,12 +178,12 @@ def _short(message: BaseMessage, cut: Callable[[str], str]) -> BaseMessage:
 
 
 def _within(value: Any, change: Callable[[str], str]) -> Any:
-    """The value with each text in it changed."""
+    """The value with each text in it changed, names too."""
     match value:
         case str():
             return change(value)
         case dict():
-            return {name: _within(each, change) for name, each in value.items()}
+            return {change(name): _within(each, change) for name, each in value.items()}
         case list():
             return [_within(each, change) for each in value]
     return value

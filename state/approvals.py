@@ -23,6 +23,8 @@ Kind = Literal["call", "escalation"]
 
 _CODEC = ExactSerializer()
 _TIME = "%Y-%m-%d %H:%M:%S %Z"
+MOST_CHARACTERS = 8_000_000
+"""Of an answer; as much as of a model's."""
 
 
 def digest_of(tool: str, arguments: Mapping[str, Any]) -> str:
@@ -147,7 +149,17 @@ def answerable(row: Approval | None, run_id: str, call_id: str, decision: Decisi
         raise Refused(f"{decision.type} is not an answer to {call_id}; it takes {', '.join(row.question.allowed)}")
     if decision.type == "edit" and decision.arguments is None:
         raise Refused(f"an edit of {call_id} needs the edited arguments")
+    _refuse_too_long(decision)
     return row
+
+
+def _refuse_too_long(decision: Decision) -> None:
+    given = {"the answer's message": decision.message or ""}
+    for name, value in (decision.arguments or {}).items():
+        given[f"the edited argument {name[:64]}"] = value if isinstance(value, str) else json.dumps(value)
+    for what, text in given.items():
+        if len(text) > MOST_CHARACTERS:
+            raise Refused(f"{what} has {len(text)} characters, and {MOST_CHARACTERS} are the most; nothing was decided")
 
 
 class PostgresApprovals:

@@ -29,6 +29,8 @@ from state.errors import Unserializable
 TAG = "devfix"
 COMPRESSED = "devfix+zstd"
 _WORTH_COMPRESSING = 512
+MOST_BYTES = 64 * 2**20
+"""Of one value. Where PostgreSQL takes no more, the connection breaks as if the database were away."""
 
 _TEXT, _INTEGER, _TUPLE, _SEND, _INTERRUPT, _SNAPSHOT, _ENUM, _MODEL, _DATACLASS, _MESSAGE, _FOREIGN = range(11)
 _MAPPING, _ERROR = 11, 12
@@ -62,12 +64,16 @@ class ExactSerializer(SerializerProtocol):
         }
 
     def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
-        """Raises Unserializable, naming the type, for a value that would not come back equal."""
+        """Raises Unserializable, naming the type, for a value that would not come back equal, and for one that is far
+        too large."""
         if obj is None:
             return "null", b""
         if type(obj) is bytes:
             return "bytes", obj
-        return TAG, self._pack(obj)
+        payload = self._pack(obj)
+        if len(payload) > MOST_BYTES:
+            raise Unserializable(f"{_largest(obj)}, and {MOST_BYTES} is the most that is kept of one value")
+        return TAG, payload
 
     def loads_typed(self, data: tuple[str, bytes]) -> Any:
         """Raises Unserializable where a class that the value needs is gone or has changed."""
@@ -216,6 +222,18 @@ class CompactSerializer(ExactSerializer):
 class _Escaped:
     code: int
     payload: bytes
+
+
+def _largest(value: Any, path: str = "") -> str:
+    """Where in a value most of it stands, and how much that is."""
+    items = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
+    sizes = {str(name): (len(ormsgpack.packb(each, default=repr, option=_EXACT)), each) for name, each in items}
+    whole = sum(size for size, _ in sizes.values())
+    name = max(sizes, key=lambda each: sizes[each][0], default="")
+    if name and 2 * sizes[name][0] > whole:
+        return _largest(sizes[name][1], f"{path}.{name}" if path else name)
+    size = whole or len(ormsgpack.packb(value, default=repr, option=_EXACT))
+    return f"{path or 'the value'} takes {size} bytes"
 
 
 def _is_utf8(text: str) -> bool:

@@ -22,6 +22,8 @@ from state.patience import patient
 from state.queue import Queue
 from state.status import TERMINAL, Standing, Status, standing_of
 
+GOAL_CHARACTERS = 100_000
+"""Of a goal, as the registry shows it; the state has it whole."""
 FENCED_SQLSTATE = "DF001"
 """Raised by the functions `hold_run` and `record_step` for whoever is not the run's present attempt."""
 
@@ -212,7 +214,7 @@ class PostgresRuns:
             await connection.execute(
                 "INSERT INTO runs (run_id, goal, job, model, parent, branched_at, step) "
                 "VALUES (%s, %s, %s, %s, %s, %s, %s) ON CONFLICT (run_id) DO NOTHING",
-                (run_id, goal, job, model, parent, branched_at, step),
+                (run_id, goal[:GOAL_CHARACTERS], job, model, parent, branched_at, step),
             )
 
     @patient
@@ -220,7 +222,7 @@ class PostgresRuns:
         async with self._database.transaction() as connection:
             await connection.execute(
                 "UPDATE runs SET goal = %s, job = %s, model = %s WHERE run_id = %s",
-                (goal, job, model, run_id),
+                (goal[:GOAL_CHARACTERS], job, model, run_id),
             )
 
     async def claim(self, run_id: str, holder: Holder) -> Claim:
@@ -467,11 +469,12 @@ class MemoryRuns:
     ) -> None:
         now = datetime.now().astimezone()
         blank = {"report": None, "epoch": 0, "step": step, "holder": None, "cancel_requested_by": None}
-        facts = {"goal": goal, "job": job, "model": model, "parent": parent, "branched_at": branched_at}
+        facts = {"job": job, "model": model, "parent": parent, "branched_at": branched_at}
         times = {"created_at": now, "updated_at": now}
         run = Run.model_validate(
             {
                 "run_id": run_id,
+                "goal": goal[:GOAL_CHARACTERS],
                 "status": "queued",
                 "reason": "new",
                 "cost_usd": 0,
@@ -484,7 +487,7 @@ class MemoryRuns:
         self._rows.setdefault(run_id, _Held(run))
 
     async def describe(self, run_id: str, *, goal: str, job: str, model: str) -> None:
-        self._change(run_id, goal=goal, job=job, model=model)
+        self._change(run_id, goal=goal[:GOAL_CHARACTERS], job=job, model=model)
 
     async def claim(self, run_id: str, holder: Holder) -> Claim:
         row = self._row(run_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime
@@ -22,6 +23,8 @@ from tools.workspace import Workspace
 
 INLINE_BYTES = 32 * 1024
 """What a message carries itself; anything larger is an artifact, and the message names it."""
+FACT_BYTES = 8_000_000
+"""How large a fact that is no text may be, for the job to read it as it is."""
 
 
 async def tool_execute(task: Task, *, services: Services) -> Update:
@@ -93,8 +96,9 @@ async def _slim(performed: Performed, services: Services) -> Performed:
         facts = {**facts, "content_artifact": digest}
     slim: dict[str, JsonValue] = {}
     for name, value in facts.items():
-        if isinstance(value, str) and len(value) > INLINE_BYTES:
-            digest = await services.artifacts.put(value.encode("utf-8", "surrogatepass"))
+        text = value if isinstance(value, str) else json.dumps(value)
+        if len(text) > (INLINE_BYTES if isinstance(value, str) else FACT_BYTES):
+            digest = await services.artifacts.put(text.encode("utf-8", "surrogatepass"))
             slim[name] = f"artifact {digest}"
         else:
             slim[name] = value
