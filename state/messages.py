@@ -69,7 +69,7 @@ def append_records(present: Sequence[Any] | None, writes: Sequence[Any]) -> list
     records = list(present or ())
     places: dict[str, int] | None = None
     for record in (record for write in writes for record in _records(write)):
-        identifier = record.get("id") if isinstance(record, Mapping) else None
+        identifier = record.get("id") if isinstance(record, dict) else None
         if identifier is None:
             records.append(record)
             continue
@@ -84,7 +84,7 @@ def append_records(present: Sequence[Any] | None, writes: Sequence[Any]) -> list
 
 
 def _has_id(record: Any) -> bool:
-    return isinstance(record, Mapping) and record.get("id") is not None
+    return isinstance(record, dict) and record.get("id") is not None
 
 
 def _records(write: Any) -> Iterable[Any]:
