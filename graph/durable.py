@@ -198,24 +198,29 @@ class DurableGraph(CompiledStateGraph):  # type: ignore[type-arg]
         try:
             if isinstance(error, Fenced) or attempt.overtaken:
                 await services.runs.stopped(run_id, attempt.epoch)
-                return
-            try:
-                if finish := getattr(self.checkpointer, "finish", None):
-                    await finish(run_id, attempt.epoch)
-            except Fenced:
-                pass
-            except Unserializable as trouble:  # it would come again at each further try
-                error = error or trouble
-            standing, report = await self._outcome(attempt, config, error)
-            report = report.model_copy(update={"left": [*report.left, *attempt.unknown]})
-            due_seconds = _due_seconds(error, attempt) if standing.status == "queued" else None
-            settled = await services.runs.settle(
-                run_id, attempt.epoch, standing, report.model_dump(), due_seconds=due_seconds
-            )
-            if settled:
-                await services.workspaces.leave(run_id, attempt.epoch, ended=standing.status in TERMINAL)
+            else:
+                await self._hand_over(attempt, config, error)
+            await services.trace.finish(run_id, attempt.epoch)
         except DevfixError as trouble:
             _log.warning("run %s could not be settled: %s; it reads as crashed and can be resumed", run_id, trouble)
+
+    async def _hand_over(self, attempt: Attempt, config: RunnableConfig, error: BaseException | None) -> None:
+        services, run_id = self.services, attempt.run_id
+        try:
+            if finish := getattr(self.checkpointer, "finish", None):
+                await finish(run_id, attempt.epoch)
+        except Fenced:
+            pass
+        except Unserializable as trouble:  # it would come again at each further try
+            error = error or trouble
+        standing, report = await self._outcome(attempt, config, error)
+        report = report.model_copy(update={"left": [*report.left, *attempt.unknown]})
+        due_seconds = _due_seconds(error, attempt) if standing.status == "queued" else None
+        settled = await services.runs.settle(
+            run_id, attempt.epoch, standing, report.model_dump(), due_seconds=due_seconds
+        )
+        if settled:
+            await services.workspaces.leave(run_id, attempt.epoch, ended=standing.status in TERMINAL)
 
     async def _outcome(
         self, attempt: Attempt, config: RunnableConfig, error: BaseException | None

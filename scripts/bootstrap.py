@@ -44,7 +44,8 @@ class Application:
 
     def saver(self) -> FencedSaver:
         """The checkpointer; needs a running event loop."""
-        return FencedSaver(database=self.database, runs=self.services.runs, saved=self.services.saved)
+        services = self.services
+        return FencedSaver(database=self.database, runs=services.runs, trace=services.trace, saved=services.saved)
 
     def agent(self) -> DurableGraph:
         """The graph with its checkpointer; needs a running event loop."""

@@ -40,13 +40,14 @@ from psycopg.rows import DictRow, dict_row, tuple_row
 from psycopg.types.json import Jsonb
 
 from state.codec import CompactSerializer
-from state.database import Database
+from state.database import Database, SqlCall
 from state.delta_history import Place, delta_history
 from state.errors import DevfixError, Fenced, Unserializable
 from state.patience import patiently
 from state.runs import FENCED_SQLSTATE, Runs
 from state.shared_rows import dump, grouped, load
 from state.status import Standing, standing_of
+from state.trace import Trace
 
 EPOCH_KEY = "__devfix_epoch"
 """Where the attempt's number travels; the two underscores keep it out of the saved metadata."""
@@ -69,13 +70,6 @@ class _Writes(NamedTuple):
     writes: Sequence[tuple[str, Any]]
 
 
-class _Call(NamedTuple):
-    """One of the schema's functions for saving: `hold_run`, `record_step`, `save_writes`, `save_checkpoint`."""
-
-    function: str
-    arguments: Sequence[Any]
-
-
 class FencedSaver(AsyncPostgresSaver):
     """The public saver contract (conformance suite, copy_thread and delete_for_runs included), fenced.
 
@@ -84,11 +78,17 @@ class FencedSaver(AsyncPostgresSaver):
     """
 
     def __init__(
-        self, *, database: Database, runs: Runs, saved: MutableMapping[tuple[str, int], int] | None = None
+        self,
+        *,
+        database: Database,
+        runs: Runs,
+        trace: Trace,
+        saved: MutableMapping[tuple[str, int], int] | None = None,
     ) -> None:
         super().__init__(conn=cast("Any", None), serde=CompactSerializer())
         self._database = database
         self._runs = runs
+        self._trace = trace
         self._saved = saved if saved is not None else {}
         self._held: defaultdict[_Place, list[_Writes]] = defaultdict(list)
         self._timers: dict[_Place, asyncio.TimerHandle] = {}
@@ -119,16 +119,17 @@ class FencedSaver(AsyncPostgresSaver):
         changed = [(name, new_versions[name], *self._dump([(name, value)])) for name, value in blobs.items()]
         saved_metadata = Jsonb(get_serializable_checkpoint_metadata(config, metadata))
         place = (thread, namespace, checkpoint["id"], parent)
-        saving = _Call(
+        saving = SqlCall(
             _SAVE_CHECKPOINT, (*place, Jsonb(stored), saved_metadata, *_columns(writes, 6), *_columns(changed, 4))
         )
         if epoch is not None and namespace == "":
             nodes = self._nodes(thread, parent, checkpoint)
             facts = _step_facts(checkpoint, metadata, nodes, inside=EPOCH_KEY in where)
-            await self._save(_Call(_RECORD_STEP, (thread, epoch, checkpoint["id"], parent, *facts)), saving)
+            step = SqlCall(_RECORD_STEP, (thread, epoch, checkpoint["id"], parent, *facts))
+            await self._save(thread, epoch, step, saving)
             self._saved[thread, epoch] = self._saved.get((thread, epoch), 0) + 1
         else:
-            await self._save(*_fence(thread, epoch), saving)
+            await self._save(thread, epoch, *_fence(thread, epoch), saving)
         return {"configurable": {"thread_id": thread, "checkpoint_ns": namespace, "checkpoint_id": checkpoint["id"]}}
 
     async def aput_writes(
@@ -156,12 +157,15 @@ class FencedSaver(AsyncPostgresSaver):
         self, thread: str, namespace: str, checkpoint: str, epoch: int | None, tasks: Sequence[_Writes]
     ) -> None:
         rows = _columns(self._write_rows(tasks), 6)
-        await self._save(*_fence(thread, epoch), _Call(_SAVE_WRITES, (thread, namespace, checkpoint, *rows)))
+        saving = SqlCall(_SAVE_WRITES, (thread, namespace, checkpoint, *rows))
+        await self._save(thread, epoch, *_fence(thread, epoch), saving)
 
-    async def _save(self, *calls: _Call) -> None:
-        """One statement, whole or not at all. Every row is keyed, so a save whose commit got no answer is repeated."""
+    async def _save(self, thread: str, epoch: int | None, *calls: SqlCall) -> None:
+        """One statement, whole or not at all, with the calls that are to be recorded. Every row of a state is keyed, so
+        a save whose commit got no answer is repeated."""
         try:
-            await patiently(lambda: self._database.call(*calls))
+            with self._trace.due(thread, epoch or 0) as records:
+                await patiently(lambda: self._database.call(*calls, *records))
         except psycopg.DatabaseError as error:
             if error.sqlstate != FENCED_SQLSTATE:
                 raise
@@ -361,9 +365,9 @@ _SAVE_WRITES = f"save_writes(%s, %s, %s, {_WRITES})"
 _SAVE_CHECKPOINT = f"save_checkpoint(%s, %s, %s, %s, %s, %s, {_WRITES}, {_CHANGED})"
 
 
-def _fence(thread: str, epoch: int | None) -> list[_Call]:
+def _fence(thread: str, epoch: int | None) -> list[SqlCall]:
     """The fence, where there is an attempt to be held to it."""
-    return [_Call(_HOLD_RUN, (thread, epoch))] if epoch is not None else []
+    return [SqlCall(_HOLD_RUN, (thread, epoch))] if epoch is not None else []
 
 
 def _columns(rows: Sequence[tuple[Any, ...]], width: int) -> list[list[Any] | None]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import psycopg
 from psycopg import sql
@@ -34,6 +34,13 @@ _LIMITS = sql.SQL(
 run for as long as it is frozen."""
 POOL_SECONDS = 15.0
 """How long a transaction waits for a connection; longer than one attempt to connect takes."""
+
+
+class SqlCall(NamedTuple):
+    """One of the schema's functions with placeholders, and what they stand for."""
+
+    function: str
+    arguments: Sequence[Any]
 
 
 class Database:
@@ -116,7 +123,7 @@ class Database:
         async with self.connection() as connection, connection.begin(opening or self.opening):
             yield connection
 
-    async def call(self, *calls: tuple[str, Sequence[Any]]) -> None:
+    async def call(self, *calls: SqlCall) -> None:
         """Call functions of our schema, with arguments for their placeholders: one statement, one transaction.
 
         They bring their search path; nothing can be between the transaction's begin and its end.

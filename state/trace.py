@@ -1,15 +1,20 @@
-"""The trace: each model and tool call, recorded before anything acts on what came of it. Append-only."""
+"""The trace: each model and tool call, recorded before anything acts on what came of it. Append-only.
+
+What came of a call is acted on once its step is saved, so the record travels in the statement that saves the step.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime
 from typing import Any, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 from state.codec import ExactSerializer
-from state.database import Database
+from state.database import Database, SqlCall
 from state.patience import patiently
 
 CallKind = Literal["model", "tool"]
@@ -49,10 +54,17 @@ class Call(BaseModel):
 class Trace(Protocol):
     """What every trace promises."""
 
-    async def record(self, call: Call) -> None: ...
+    async def record(self, call: Call) -> None:
+        """At once: a call that came to nothing, while its node goes on."""
 
-    async def find(self, run_id: str, call_id: str) -> Call | None:
-        """The last record of this call that has a result."""
+    def record_with_step(self, call: Call) -> None:
+        """With the next save of the call's attempt: both are there, or neither. Nothing can fail here."""
+
+    def due(self, run_id: str, epoch: int) -> AbstractContextManager[Sequence[SqlCall]]:
+        """What a save of this attempt, in the body, takes along; one that fails leaves it due."""
+
+    async def finish(self, run_id: str, epoch: int) -> None:
+        """What no save of the attempt took along is recorded by itself."""
 
     async def of(self, run_id: str) -> list[Call]:
         """A run's calls, oldest first."""
@@ -63,41 +75,51 @@ class PostgresTrace:
 
     def __init__(self, *, database: Database) -> None:
         self._database = database
+        self._due: defaultdict[tuple[str, int], list[Call]] = defaultdict(list)
 
     async def record(self, call: Call) -> None:
-        row = (
-            call.run_id,
-            call.epoch,
-            call.step,
-            call.kind,
-            call.name,
-            call.call_id,
-            _dump(call.request),
-            _dump(call.result),
-            call.error,
-            call.input_tokens,
-            call.output_tokens,
-            call.cost_usd,
-            call.started_at,
-            call.ended_at,
-        )
+        await patiently(lambda: self._database.call(_recording(call)))
 
-        await patiently(lambda: self._database.call((_RECORD_CALL, row)))
+    def record_with_step(self, call: Call) -> None:
+        self._due[call.run_id, call.epoch].append(call)
 
-    async def find(self, run_id: str, call_id: str) -> Call | None:
-        async with self._database.transaction() as connection:
-            cursor = await connection.execute(
-                "SELECT * FROM trace WHERE run_id = %s AND call_id = %s AND result IS NOT NULL "
-                "ORDER BY id DESC LIMIT 1",
-                (run_id, call_id),
-            )
-            row = await cursor.fetchone()
-        return None if row is None else _call(row)
+    async def finish(self, run_id: str, epoch: int) -> None:
+        if calls := self._due.pop((run_id, epoch), None):
+            await self._database.call(*map(_recording, calls))
+
+    @contextmanager
+    def due(self, run_id: str, epoch: int) -> Iterator[Sequence[SqlCall]]:
+        calls = self._due.pop((run_id, epoch), [])
+        try:
+            yield [_recording(call) for call in calls]
+        except BaseException:
+            self._due[run_id, epoch][:0] = calls
+            raise
 
     async def of(self, run_id: str) -> list[Call]:
         async with self._database.transaction() as connection:
             cursor = await connection.execute("SELECT * FROM trace WHERE run_id = %s ORDER BY id", (run_id,))
             return [_call(row) for row in await cursor.fetchall()]
+
+
+def _recording(call: Call) -> SqlCall:
+    row = (
+        call.run_id,
+        call.epoch,
+        call.step,
+        call.kind,
+        call.name,
+        call.call_id,
+        _dump(call.request),
+        _dump(call.result),
+        call.error,
+        call.input_tokens,
+        call.output_tokens,
+        call.cost_usd,
+        call.started_at,
+        call.ended_at,
+    )
+    return SqlCall(_RECORD_CALL, row)
 
 
 def _dump(value: Mapping[str, JsonValue] | None) -> bytes | None:
@@ -120,9 +142,14 @@ class MemoryTrace:
     async def record(self, call: Call) -> None:
         self.calls.append(call)
 
-    async def find(self, run_id: str, call_id: str) -> Call | None:
-        found = [call for call in self.calls if (call.run_id, call.call_id) == (run_id, call_id) and call.result]
-        return found[-1] if found else None
+    def record_with_step(self, call: Call) -> None:
+        self.calls.append(call)
+
+    def due(self, run_id: str, epoch: int) -> AbstractContextManager[Sequence[SqlCall]]:
+        return nullcontext(())
+
+    async def finish(self, run_id: str, epoch: int) -> None:
+        """All is there."""
 
     async def of(self, run_id: str) -> list[Call]:
         return [call for call in self.calls if call.run_id == run_id]

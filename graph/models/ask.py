@@ -17,7 +17,7 @@ from graph.models.stream import Pieces, whole
 from graph.models.text_calls import written_calls
 from graph.models.trouble import ModelTrouble, trouble_of
 from state.failures import Failure, FailureKind
-from state.messages import flatten, revive
+from state.messages import flatten
 
 Heard = Callable[[str], Awaitable[None]]
 """Is told each piece of an answer's text as it comes; of pieces that hold none, "" """
@@ -85,11 +85,6 @@ async def ask(
     if not chunks:
         raise ModelTrouble("model_error", "the model ended its answer before it began")
     return _answer(_capped(whole(chunks), getattr(model, "max_tokens", None)), call_id, _known_ids(messages), tools)
-
-
-def read_again(record: Mapping[str, Any], messages: Sequence[BaseMessage], tools: Tools, *, call_id: str) -> Answer:
-    """A recorded answer, read as it was when it came."""
-    return _answer(cast("AIMessage", revive(record)), call_id, _known_ids(messages), tools)
 
 
 async def _listen(stream: AsyncIterator[AIMessage], heard: Heard | None) -> list[AIMessage]:

@@ -12,10 +12,9 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
 from graph.asking import RunAsker
-from graph.attempt import Attempt
 from graph.jobs import Job, dressed
 from graph.limits import limit_of
-from graph.models.ask import Answer, Heard, ask, read_again
+from graph.models.ask import Answer, Heard, ask
 from graph.models.chain import Answered, PutDown
 from graph.models.trouble import ModelTrouble
 from graph.progress import what_was_tried
@@ -27,9 +26,6 @@ from graph.window import condensed
 from state.agent_state import AgentState, ToolCall
 from state.failures import Failure
 from state.trace import Call
-
-_ASKED = "asked"
-"""In the request of an answered call: by which of the run's models. `model` is the first of them."""
 
 
 async def act(state: AgentState, *, services: Services) -> Update:
@@ -45,11 +41,6 @@ async def act(state: AgentState, *, services: Services) -> Update:
     call_id = f"model-{state.step + 1}"
     attempt = services.attempt(state.run_id)
     call = _call(state, started, attempt.epoch, call_id, _request(state, prompt, job))
-    if (known := await _already_given(call, attempt, services)) is not None:
-        answered = Answered(
-            _asked(known), read_again(known.result or {}, messages, job.toolbox.schemas, call_id=call_id)
-        )
-        return _turn(state, answered, job, _spent(answered, messages, job, services), attempt.lap())
     try:
         with attempt.making(call_id, f"a call of the model {state.model}"):
             answered = await _ask(state, messages, job, call, services)
@@ -59,7 +50,7 @@ async def act(state: AgentState, *, services: Services) -> Update:
         failure = Failure(kind=trouble.kind, detail=str(trouble), step=state.step)
         return update(failures=[failure], pending_actions=[], active_seconds=state.active_seconds + attempt.lap())
     cost = _spent(answered, messages, job, services)
-    await services.trace.record(_answered(call, answered, cost.usd).model_copy(update={"ended_at": services.now()}))
+    services.trace.record_with_step(_answered(call, answered, cost.usd).model_copy(update={"ended_at": services.now()}))
     return _turn(state, answered, job, cost, attempt.lap())
 
 
@@ -94,19 +85,6 @@ def _so_far(state: AgentState) -> str:
 
 def _spent(answered: Answered, messages: Sequence[BaseMessage], job: Job, services: Services) -> Spent:
     return spent(answered.answer.record, messages, job.toolbox.schemas, services.prices.of(answered.model))
-
-
-async def _already_given(call: Call, attempt: Attempt, services: Services) -> Call | None:
-    """The answer to just this question that a dead attempt recorded and did not live to save: it is not paid twice."""
-    if attempt.claim.former is None or attempt.step > attempt.claim.step:
-        return None
-    known = await services.trace.find(call.run_id, call.call_id)
-    return known if known is not None and {**known.request, _ASKED: None} == {**call.request, _ASKED: None} else None
-
-
-def _asked(call: Call) -> str:
-    """Which of the run's models an answered call was put to."""
-    return str(call.request.get(_ASKED) or call.request["model"])
 
 
 def _turn(state: AgentState, answered: Answered, job: Job, cost: Spent, seconds: float) -> Update:
@@ -199,7 +177,7 @@ def _answered(call: Call, answered: Answered, cost_usd: float | None) -> Call:
     return call.model_copy(
         update={
             "name": answer.model or answered.model,
-            "request": {**call.request, _ASKED: answered.model},
+            "request": {**call.request, "asked": answered.model},
             "result": answer.record,
             "error": errors or None,
             "input_tokens": answer.input_tokens,

@@ -47,7 +47,7 @@ async def tool_execute(task: Task, *, services: Services) -> Update:
             performed = _counted(await services.execution.perform(tool, task.call.args, context, epoch=epoch))
         changed = await _snapshot(task, tool, services, workspace)
     performed = await _slim(performed, services)
-    await services.trace.record(_call(task, performed, epoch, started, services.now()))
+    services.trace.record_with_step(_call(task, performed, epoch, started, services.now()))
     return _written(task, performed, {"snapshot": changed} if changed else {})
 
 

@@ -6,7 +6,7 @@ import random
 import string
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -54,8 +54,8 @@ class Text:
         return "".join(letters)
 
 
-Record = Callable[[int, str], Awaitable[None]]
-"""Puts what a node got into the trace, as that of a model's call is put there before anything acts on it."""
+Record = Callable[[int, str], None]
+"""Puts what a node got into the trace, as a model's answer is put there: with the step."""
 
 
 def small_graph(
@@ -74,7 +74,7 @@ def small_graph(
         done = given.get("done", 0) + 1
         said = text.next()
         if record is not None:
-            await record(done, said)
+            record(done, said)
         return {"messages": {APPEND: [{"type": "human", "id": f"m{done}", "content": said}]}, "done": done}
 
     graph: StateGraph[Any, Any, Any, Any] = StateGraph(state)
@@ -112,9 +112,9 @@ class Bench:
         assert self._application is not None  # noqa: S101 - the peer has no trace
         services = self._application.services
 
-        async def record(step: int, said: str) -> None:
+        def record(step: int, said: str) -> None:
             now = services.now()
-            await services.trace.record(
+            services.trace.record_with_step(
                 Call(
                     run_id=run_id,
                     epoch=services.attempt(run_id).epoch,

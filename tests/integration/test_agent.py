@@ -422,26 +422,6 @@ async def test_a_rejected_escalation_cancels_and_advice_goes_on(driver: Driver) 
     assert str((await driver.go_on()).standing) == "cancelled: by_person"
 
 
-async def test_a_models_answer_that_was_recorded_is_not_asked_for_again(driver: Driver) -> None:
-    """Killed between the record and the checkpoint: the next attempt goes on with the answer that was paid for."""
-    await driver.start([calls(POST_ADA)])
-    services, trace = driver.services, driver.services.trace
-    ours = (await trace.of(driver.run_id))[0]
-    history = [snapshot async for snapshot in driver.agent.aget_state_history(driver.config)]
-    before = next(snapshot for snapshot in history if snapshot.next == ("act",))
-    async with driver.application.database.transaction() as connection:
-        await connection.execute(
-            "DELETE FROM checkpoints WHERE checkpoint_id > %s", (before.config["configurable"]["checkpoint_id"],)
-        )
-        await connection.execute("UPDATE runs SET step = %s", (ours.step - 1,))
-        await connection.execute("DELETE FROM steps WHERE number >= %s", (ours.step,))
-    await services.runs.claim(driver.run_id, this_process("dead"))
-    async with driver.application.database.transaction() as connection:
-        await connection.execute("UPDATE runs SET heartbeat_at = now() - interval '1 hour'")
-    assert str((await driver.go_on()).standing) == "waiting: approval"
-    assert len([call for call in await trace.of(driver.run_id) if call.kind == "model"]) == 1
-
-
 async def test_b38_a_run_that_goes_round_in_circles_asks_a_person(driver: Driver) -> None:
     """The same call three times over: a word about it, one re-plan, then a person is asked, not the step limit."""
     waiting = await driver.start([calls(("look", {"what": "the wall"}))] * 30)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import random
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ from state.errors import Fenced, RunBusy, Unserializable
 from state.holder import this_process
 from state.queue import Queue
 from state.runs import PostgresRuns
+from state.trace import Call, PostgresTrace
 from tests.helpers.app import application_on
 from tests.helpers.graphs import chain, loop, side_by_side
 
@@ -38,6 +41,22 @@ async def application(database_url: str, tmp_path: Path) -> AsyncIterator[Applic
     await application.services.close()
 
 
+def made_call(epoch: int) -> Call:
+    now = datetime.now(UTC)
+    return Call(
+        run_id="t",
+        epoch=epoch,
+        step=1,
+        kind="tool",
+        name="look",
+        call_id="c1",
+        request={},
+        result={"content": "a wall"},
+        started_at=now,
+        ended_at=now,
+    )
+
+
 async def same(state: dict[str, Any]) -> dict[str, Any]:
     return {}
 
@@ -48,7 +67,7 @@ async def test_the_public_conformance_suite_passes_whole(database: Database) -> 
 
     @checkpointer_test(name="FencedSaver")
     async def savers() -> AsyncIterator[FencedSaver]:
-        yield FencedSaver(database=database, runs=runs)
+        yield FencedSaver(database=database, runs=runs, trace=PostgresTrace(database=database))
 
     report = await validate(savers)
 
@@ -70,6 +89,36 @@ async def test_a_save_of_an_attempt_that_was_overtaken_is_refused(application: A
         await saver.aput_writes(stale, [("value", 1)], "task", "~__pregel_push, 0")
     assert await saver.aget_tuple(CONFIG) is None
     assert await application.steps.of("t") == []
+
+
+async def test_a_call_is_recorded_with_its_step_or_not_yet(application: Application) -> None:
+    """In the statement that saves the step. A save that is refused leaves the record to the attempt's end: the call was
+    made, and paid."""
+    runs, trace, saver = application.services.runs, application.services.trace, application.saver()
+    await runs.register("t")
+    claim = await runs.claim("t", this_process())
+    for epoch, refused in ((claim.epoch - 1, pytest.raises(Fenced)), (claim.epoch, contextlib.nullcontext())):
+        trace.record_with_step(made_call(epoch))
+        where = {"thread_id": "t", "checkpoint_ns": "", EPOCH_KEY: epoch}
+        with refused:
+            await saver.aput({"configurable": where}, empty_checkpoint(), {"source": "loop", "step": 0}, {})
+    assert [call.epoch for call in await trace.of("t")] == [claim.epoch]
+    for epoch in (claim.epoch - 1, claim.epoch):
+        await trace.finish("t", epoch)
+    assert [call.epoch for call in await trace.of("t")] == [claim.epoch, claim.epoch - 1]
+    assert len(await application.steps.of("t")) == 1
+
+
+async def test_a_save_that_takes_a_record_along_waits_for_the_disk(application: Application) -> None:
+    """As one that takes none."""
+    trace = application.services.trace
+    trace.record_with_step(made_call(1))
+    async with application.database.transaction() as connection:
+        await connection.execute("SET LOCAL synchronous_commit TO on")
+        with trace.due("t", 1) as (record,):
+            await connection.execute(f"SELECT {record.function}".encode(), record.arguments)
+        cursor = await connection.execute("SHOW synchronous_commit")
+        assert await cursor.fetchone() == {"synchronous_commit": "on"}
 
 
 async def test_a_save_from_outside_is_taken_only_while_nobody_holds_the_run(application: Application) -> None:

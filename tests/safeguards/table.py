@@ -68,7 +68,11 @@ SAFEGUARDS = (
         "a lost connection ends a run",
         "cut_off_in_a_save",
         (
-            Edit(SAVER, "await patiently(lambda: self._database.call(*calls))", "await self._database.call(*calls)"),
+            Edit(
+                SAVER,
+                "await patiently(lambda: self._database.call(*calls, *records))",
+                "await self._database.call(*calls, *records)",
+            ),
             Edit(
                 "graph/durable.py",
                 "GeneratorExit, KeyboardInterrupt, OutOfService)",

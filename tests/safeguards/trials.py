@@ -166,7 +166,7 @@ async def killed_again_and_again(ground: Ground) -> None:
 async def killed_after_a_receipt(ground: Ground) -> None:
     """Nobody can be asked whether the effect has happened, and nobody need be."""
     async with refunding(ground, job="tests.safeguards.jobs:BLIND") as (under_way, _):
-        await ground.strike(under_way, at("kill", "before", "record_call", 4))
+        await ground.strike(under_way, at("kill", "before", "save_writes", 3))
 
 
 async def killed_at_the_end(ground: Ground) -> None:

@@ -29,6 +29,8 @@ FIRST, SECOND = Point("insert effects", "before", 1), Point("insert effects", "d
         ("UPDATE effects SET state = 'x' WHERE a IN (SELECT b FROM c)", ["update effects.state"]),
         ("DELETE FROM effects WHERE a = 1", ["delete effects"]),
         ("SELECT record_step($1, $2)", ["record_step"]),
+        ("SELECT hold_run($1, $2), save_writes($3), record_call($4)", ["save_writes"]),
+        ("SELECT record_call($1, $2)", ["record_call"]),
         ("SELECT a FROM runs FOR UPDATE", []),
         ("INSERT INTO runs (a) VALUES (1) ON CONFLICT (a) DO NOTHING", ["insert runs"]),
     ],

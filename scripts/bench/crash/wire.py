@@ -165,12 +165,13 @@ class _Session:
 
 
 def written(statement: str) -> list[str]:
-    """What a statement writes: "insert effects", "update effects.state", "record_step"."""
+    """What a statement writes: "insert effects", "update effects.state", "record_step". The save of a step is called by
+    its own name, also where it takes along the record of a call."""
     found = []
     for insert, delete, table, update, updated, column, function in _WRITES.findall(statement):
         verb = (insert or delete or update).lower()
         found.append(function or (f"{verb} {updated}.{column}" if update else f"{verb} {table}").lower())
-    return found
+    return [name for name in found if name != "record_call"] or found
 
 
 class DatabaseWire(Wire):
