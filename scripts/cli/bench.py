@@ -155,29 +155,41 @@ def faults(
     only: Annotated[str, typer.Option(metavar="TEXT", help="Only faults in whose `group: name` this stands.")] = "",
     peer: Annotated[
         bool,
-        typer.Option("--peer", help="Put the same scripts to LangChain's create_agent too; takes a package index."),
+        typer.Option("--peer", help="Put the same scripts to create_agent and pydantic-ai too; takes a package index."),
     ] = False,
+    server: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Also with the answers of llmock or aimock (takes npm); takes a package index. May be repeated.",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> int:
     """Whether each run ends as it must, whatever a model, a tool, the database or the run's own judgement does wrong.
 
     The faults are a table; each is a run of the real graph against a chat endpoint and a PostgreSQL of the campaign's
-    own. Exit code 1 where a run did not end as the table says, or a generated circle or search was taken for the other.
+    own. What others' software is needed is installed, in the versions that were measured, below DEVFIX_HOME. Exit code
+    1 where a run did not end as the table says, or a generated circle or search was taken for the other.
     """
+    from scripts.bench.faults.campaign import faults as chosen
     from scripts.bench.faults.campaign import measure
     from scripts.bench.faults.figures import FaultFigures, table
-    from scripts.bench.faults.peer import measure_peer
+    from scripts.bench.faults.peer import measure_peers
+    from scripts.bench.faults.servers import opened
     from scripts.cli.output import put, put_facts, say
     from scripts.signals import Signals
     from state.settings import read_settings
 
-    async def both() -> FaultFigures:
-        found = await measure(seeds=seeds, kills=kills, only=only, tell=say)
-        return found.model_copy(update={"peer": await measure_peer(read_settings(), tell=say)}) if peer else found
+    async def everything() -> FaultFigures:
+        settings, rows = read_settings(), chosen(only)
+        async with opened(settings, server or [], rows) as servers:
+            found = await measure(seeds=seeds, kills=kills, only=only, servers=servers, tell=say)
+        return found.model_copy(update={"peers": await measure_peers(settings, rows, tell=say)}) if peer else found
 
     signals = Signals()
     try:
-        figures = asyncio.run(_until_stopped(both(), signals))
+        figures = asyncio.run(_until_stopped(everything(), signals))
     except asyncio.CancelledError:
         return signals.exit_code
     if as_json:

@@ -19,9 +19,10 @@ from typing import Any, Final
 
 from scripts.bench.crash.campaign import own_server
 from scripts.bench.faults.blows import Blows
-from scripts.bench.faults.endpoint import Blow, Endpoint, Strike, endpoint
+from scripts.bench.faults.endpoint import Answer, Blow, Endpoint, Strike, endpoint
 from scripts.bench.faults.errand import ERRAND, letters
-from scripts.bench.faults.figures import FaultFigures, Outcome, fault_figures
+from scripts.bench.faults.figures import RAN, FaultFigures, Outcome, fault_figures
+from scripts.bench.faults.servers import Server
 from scripts.bench.faults.table import DEEPEST, LOOK, TABLE, Row, before
 from scripts.bench.faults.traces import trace_figures
 from scripts.bench.machine import machine
@@ -67,6 +68,8 @@ class Trial:
     row: Row
     seed: int
     killed: bool = False
+    server: Server | None = None
+    """Who gives the model's answers, where the endpoint does not itself."""
     run_id: str = field(default_factory=lambda: str(uuid.uuid4()))
     unapproved: int = 0
     approved: bool = False
@@ -93,7 +96,10 @@ class Trial:
         if self.killed:
             script += script[-1:] * 2  # what is said for ever, and not the blow
             script.insert(self.place + self.killed_at, Blow(_KILL, LOOK))
-        async with endpoint(*script, strike=self._strike) as first, _maybe(self.row, self._strike) as second:
+        async with (
+            endpoint(*self._given(script), strike=self._strike) as first,
+            _maybe(self._given(self.row.second), self._strike) as second,
+        ):
             settings = self._settings([each.url for each in (first, second) if each])
             try:
                 async with asyncio.timeout(END_SECONDS):
@@ -105,6 +111,9 @@ class Trial:
                 await asyncio.to_thread(self._end_victim)
             await self.world.blows.healed()
             return self._judged(run, ran, first, second, time.monotonic() - began)
+
+    def _given(self, answers: Sequence[Answer]) -> list[Answer]:
+        return [*map(self.server.answer, answers)] if self.server else [*answers]
 
     def _settings(self, urls: Sequence[str]) -> Settings:
         models = {name: {"base_url": url} for name, url in zip((FIRST, SECOND), urls, strict=False)}
@@ -199,13 +208,16 @@ class Trial:
         posted = len(letters(self.sink))
         if run is not None and run.report is None:
             self.trouble.append("no report")
-        self.trouble += [f"{name} ran" for name in row.never if ran.count(name) > (self.place if name == "look" else 0)]
+        self.trouble += [
+            f"{name}{RAN}" for name in row.never if ran.count(name) > (self.place if name == "look" else 0)
+        ]
         too_many = _beyond(asked, row.asks, again) + _beyond(asked_second, row.second_asks, again)
         return Outcome(
             row=row.name,
             group=row.group,
             seed=self.seed,
             killed=self.killed,
+            served_by=self.server.name if self.server else "",
             expected=row.ends,
             standing=standing,
             asked=asked + asked_second,
@@ -224,12 +236,12 @@ def _beyond(asked: int, most: int | None, again: int) -> int:
 
 
 @asynccontextmanager
-async def _maybe(row: Row, strike: Strike) -> AsyncIterator[Endpoint | None]:
-    """The server of the model that the row's runs fall back to, if they do."""
-    if not row.second:
+async def _maybe(answers: Sequence[Answer], strike: Strike) -> AsyncIterator[Endpoint | None]:
+    """The endpoint of the model that the row's runs fall back to, if they do."""
+    if not answers:
         yield None
         return
-    async with endpoint(*row.second, strike=strike) as made:
+    async with endpoint(*answers, strike=strike) as made:
         yield made
 
 
@@ -249,17 +261,31 @@ async def all_of(trials: Sequence[Trial], *, tell: Tell) -> list[Outcome]:
     return [*await asyncio.gather(*map(one, together)), *[await one(trial) for trial in alone]]
 
 
+def faults(only: str) -> list[Row]:
+    """Those in whose `group: name` this stands. Raises Refused where there is none."""
+    rows = [row for row in TABLE if only in f"{row.group}: {row.name}"]
+    if not rows:
+        raise Refused(f"there is no fault in whose group and name {only!r} stands")
+    return rows
+
+
 def sample(rows: Sequence[Row], number: int) -> list[Row]:
     """So many of the rows, evenly."""
     return [rows[place * len(rows) // number] for place in range(min(number, len(rows)))] if number else []
 
 
-async def measure(*, seeds: int = 10, kills: int = 20, only: str = "", tell: Tell = lambda _: None) -> FaultFigures:
-    """Each row once a seed, and some with a kill in the middle, on a PostgreSQL of the campaign's own."""
+async def measure(
+    *,
+    seeds: int = 10,
+    kills: int = 20,
+    only: str = "",
+    servers: Sequence[Server] = (),
+    tell: Tell = lambda _: None,
+) -> FaultFigures:
+    """Each row once a seed, and some with a kill in the middle, on a PostgreSQL of the campaign's own; once more a seed
+    for each of these servers that can say what the row takes."""
     began = time.monotonic()
-    rows = [row for row in TABLE if only in f"{row.group}: {row.name}"]
-    if not rows:
-        raise Refused(f"there is no fault in whose group and name {only!r} stands")
+    rows = faults(only)
     _quiet()
     async with own_server() as server:
         world = World(folder=server.folder, url=server.url, blows=Blows(server.url, server.home))
@@ -268,6 +294,8 @@ async def measure(*, seeds: int = 10, kills: int = 20, only: str = "", tell: Tel
         outcomes: list[Outcome] = []
         for seed in range(seeds):
             trials = [Trial(world=world, row=row, seed=seed) for row in rows]
+            for other in servers:
+                trials += [Trial(world=world, row=row, seed=seed, server=other) for row in rows if other.serves(row)]
             outcomes += await all_of(trials, tell=tell)
             tell(f"seed {seed}: {sum(each.right for each in outcomes)} of {len(outcomes)} right so far")
         killed = [Trial(world=world, row=row, seed=seeds, killed=True) for row in sample(rows, kills)]

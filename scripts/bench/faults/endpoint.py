@@ -25,6 +25,18 @@ class Hangup(NamedTuple):
     """No answer at all: the connection is closed."""
 
 
+class Dropped(NamedTuple):
+    """A stream whose connection is closed before its end, so that the client sees that something is missing."""
+
+    chunks: Chunks
+
+
+class Elsewhere(NamedTuple):
+    """An answer that another server gives: it is handed the request as it came, and writes what comes back."""
+
+    ask: Callable[[bytes, asyncio.StreamWriter], Awaitable[None]]
+
+
 class Trickle(NamedTuple):
     """A stream whose last chunk comes again and again, until the client goes."""
 
@@ -44,11 +56,12 @@ class Blow(NamedTuple):
     """An answer before which, or so many seconds after which, something else happens."""
 
     kind: str
-    answer: Chunks | Reply | Trickle | Held | Hangup
+    answer: Given
     after_seconds: float | None = None
 
 
-Answer = Chunks | Reply | Trickle | Held | Hangup | Blow
+Given = Chunks | Reply | Trickle | Held | Hangup | Dropped | Elsewhere
+Answer = Given | Blow
 Strike = Callable[[str], Awaitable[None]]
 """Makes something else happen, by its kind."""
 
@@ -84,29 +97,33 @@ class Endpoint:
                 await writer.wait_closed()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode().strip().splitlines()
+        raw = await reader.readuntil(b"\r\n\r\n")
+        first, *lines = raw.decode().strip().splitlines()
         head = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
         self.heads.append({"": first, **head})
-        self.requests.append(json.loads(await reader.readexactly(int(head["content-length"]))))
+        body = await reader.readexactly(int(head["content-length"]))
+        self.requests.append(json.loads(body))
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if not isinstance(answer, Blow):
-            await self._give(answer, writer)
+            await self._give(answer, raw + body, writer)
         elif answer.after_seconds is None:
             await self.strike(answer.kind)
-            await self._give(answer.answer, writer)
+            await self._give(answer.answer, raw + body, writer)
         else:
-            await self._give(answer.answer, writer)
+            await self._give(answer.answer, raw + body, writer)
             await asyncio.sleep(answer.after_seconds)
             await self.strike(answer.kind)
 
-    async def _give(self, answer: Chunks | Reply | Trickle | Held | Hangup, writer: asyncio.StreamWriter) -> None:
+    async def _give(self, answer: Given, request: bytes, writer: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError):
-            if not isinstance(answer, Hangup):
+            if isinstance(answer, Elsewhere):
+                await answer.ask(request, writer)
+            elif not isinstance(answer, Hangup):
                 await _give(answer, writer)
             writer.close()
 
 
-async def _give(answer: Chunks | Reply | Trickle | Held, writer: asyncio.StreamWriter) -> None:
+async def _give(answer: Chunks | Reply | Trickle | Held | Dropped, writer: asyncio.StreamWriter) -> None:
     if isinstance(answer, Reply):
         body = answer.body if isinstance(answer.body, str) else json.dumps(answer.body)
         given = {"content-type": "application/json", **answer.headers}
@@ -115,8 +132,9 @@ async def _give(answer: Chunks | Reply | Trickle | Held, writer: asyncio.StreamW
         writer.write(f"HTTP/1.1 {answer.status} So\r\n{length}{headers}\r\n{body}".encode())
         await writer.drain()
         return
-    writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n")
-    chunks = answer.chunks if isinstance(answer, (Trickle, Held)) else answer
+    more = b"content-length: 1000000\r\n" if isinstance(answer, Dropped) else b""
+    writer.write(b"HTTP/1.1 200 OK\r\n" + more + b"content-type: text/event-stream\r\nconnection: close\r\n\r\n")
+    chunks = answer.chunks if isinstance(answer, (Trickle, Held, Dropped)) else answer
     await _send(chunks, writer)
     if isinstance(answer, Held):
         await answer.let_go.wait()

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from pydantic import BaseModel, ConfigDict
 
-from scripts.bench.faults.peer import PeerFigures, peer_table
+from scripts.bench.faults.peer import PeerFigures, PeerRun, peer_figures, peer_table
 from scripts.bench.faults.traces import TraceFigures
 from scripts.bench.machine import Machine
+
+RAN: Final = " ran"
+"""How the trouble ends that tells of a tool that must not run."""
 
 
 class Outcome(BaseModel):
@@ -21,6 +25,8 @@ class Outcome(BaseModel):
     seed: int
     killed: bool
     """Its process was killed in the middle, and another one went on."""
+    served_by: str = ""
+    """The server of others that gave its model's answers, if one did."""
     expected: str
     standing: str
     asked: int
@@ -48,7 +54,8 @@ class Outcome(BaseModel):
             *self.trouble,
         ]
         how = self.standing if self.standing == self.expected else f"{self.standing} instead of {self.expected}"
-        where = f"seed {self.seed}{', killed' if self.killed else ''}"
+        served = f", served by {self.served_by}" if self.served_by else ""
+        where = f"seed {self.seed}{', killed' if self.killed else ''}{served}"
         return "; ".join(each for each in (f"{self.group}: {self.row} ({where}): {how}", *said) if each)
 
 
@@ -88,7 +95,13 @@ class FaultFigures(BaseModel):
     groups: list[GroupFigures]
     no_progress: TraceFigures
     wrong: list[Outcome]
-    peer: PeerFigures | None = None
+    servers: list[GroupFigures]
+    """The rows that servers of others can say, once more with their answers; none of them is counted above."""
+    only_here: list[str]
+    """The rows, but for those of the database, that none of these servers can say."""
+    own: PeerFigures
+    """The first seed, as peers are counted."""
+    peers: list[PeerFigures] = []
 
     @property
     def whole(self) -> bool:
@@ -113,9 +126,10 @@ def group_figures(group: str, outcomes: Sequence[Outcome]) -> GroupFigures:
 def fault_figures(
     facts: Machine, outcomes: Sequence[Outcome], traces: TraceFigures, *, seeds: int, seconds: float
 ) -> FaultFigures:
-    names = list(dict.fromkeys(each.group for each in outcomes))
-    groups = [group_figures(name, [each for each in outcomes if each.group == name]) for name in names]
-    total = group_figures("all", outcomes)
+    ours = [each for each in outcomes if not each.served_by]
+    total = group_figures("all", ours)
+    said = {each.row for each in outcomes if each.served_by}
+    alone = dict.fromkeys(f"{each.group}: {each.row}" for each in ours if each.row not in said)
     return FaultFigures(
         machine=facts,
         seeds=seeds,
@@ -128,10 +142,41 @@ def fault_figures(
         false_completed=total.false_completed,
         calls_after_a_limit=total.calls_after_a_limit,
         unapproved=total.unapproved,
-        groups=groups,
+        groups=_by(lambda each: each.group, ours),
         no_progress=traces,
         wrong=[each for each in outcomes if not each.right],
+        servers=_by(lambda each: f"{each.served_by}: {each.group}", [each for each in outcomes if each.served_by]),
+        only_here=[name for name in alone if not name.startswith("database")] if said else [],
+        own=_as_a_peer([each for each in ours if each.seed == 0 and not each.killed and each.group != "database"]),
     )
+
+
+def _by(name: Callable[[Outcome], str], outcomes: Sequence[Outcome]) -> list[GroupFigures]:
+    names = dict.fromkeys(map(name, outcomes))
+    return [group_figures(one, [each for each in outcomes if name(each) == one]) for one in names]
+
+
+def _as_a_peer(outcomes: Sequence[Outcome]) -> PeerFigures:
+    """Right is what the table says, and not only whether it ended or told of trouble."""
+    runs = [
+        PeerRun(
+            row=each.row,
+            group=each.group,
+            expected=each.expected,
+            end=_end(each.standing),
+            letters=each.letters,
+            calls_after_a_limit=each.calls_after_a_limit,
+            ran=[trouble for trouble in each.trouble if trouble.endswith(RAN)],
+        )
+        for each in outcomes
+    ]
+    return peer_figures("DevFix", runs, [each.right for each in outcomes])
+
+
+def _end(standing: str) -> str:
+    if standing == "hangs":
+        return standing
+    return "returned" if standing.startswith("completed") else f"raised {standing}"
 
 
 _COLUMNS = ("group", "rows", "runs", "killed", "right", "false_completed", "calls_after_a_limit", "unapproved")
@@ -140,8 +185,17 @@ _COLUMNS = ("group", "rows", "runs", "killed", "right", "false_completed", "call
 def table(figures: FaultFigures) -> str:
     """In Markdown."""
     total = group_figures("all", []).model_copy(update=figures.model_dump(include=set(_COLUMNS)))
+    lines = [*_rows([*figures.groups, total]), "", str(figures.no_progress)]
+    if figures.servers:
+        lines += ["", "With the answers of others' servers:", "", *_rows(figures.servers)]
+        lines += ["", f"{len(figures.only_here)} rows none of them can say: {'; '.join(figures.only_here)}"]
+    lines += [f"- {each}" for each in figures.wrong]
+    if figures.peers:
+        lines += ["", peer_table([*([figures.own] if figures.own.groups else []), *figures.peers])]
+    return "\n".join(lines)
+
+
+def _rows(groups: Sequence[GroupFigures]) -> list[str]:
     rows = [[name.replace("_", " ") for name in _COLUMNS], ["---"] * len(_COLUMNS)]
-    rows += [[str(getattr(each, name)) for name in _COLUMNS] for each in (*figures.groups, total)]
-    lines = [f"| {' | '.join(row)} |" for row in rows]
-    beside = ["", peer_table(figures.peer)] if figures.peer else []
-    return "\n".join([*lines, "", str(figures.no_progress), *(f"- {each}" for each in figures.wrong), *beside])
+    rows += [[str(getattr(each, name)) for name in _COLUMNS] for each in groups]
+    return [f"| {' | '.join(row)} |" for row in rows]

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from typing import Any, Final, Literal
 
-from scripts.bench.faults.endpoint import Answer, Blow, Chunks, Hangup, Reply, Trickle, calling, chunk, saying
+from scripts.bench.faults.endpoint import Answer, Blow, Chunks, Dropped, Hangup, Reply, Trickle, calling, chunk, saying
 
 Group = Literal["model", "tool", "database", "budget", "judgement"]
 
@@ -183,6 +183,14 @@ _STREAMS: Final = [
     _model("a stream that is cut in a call, once", _HALF, POST, asks=2),
     _model("a stream that is cut in a call, for ever", _HALF, ends=UNREADABLE, asks=3, never=["post"]),
     _model("a whole call in a stream that is cut", LOOK[:1], ends=UNREADABLE, asks=3, never=["look"]),
+    _model("a stream that breaks off in the text, once", Dropped([chunk(content="I po")]), POST, asks=2),
+    _model(
+        "a stream that breaks off in the text, for ever", Dropped([chunk(content="I po")]), ends=UNAVAILABLE, asks=TRIES
+    ),
+    _model("a stream that breaks off in a call, once", Dropped(_HALF), POST, asks=2),
+    _model(
+        "a stream that breaks off in a call, for ever", Dropped(_HALF), ends=UNAVAILABLE, asks=TRIES, never=["post"]
+    ),
     _model("a stream with an error in it, once", said('data: {"error": {"message": "overloaded"}}\n\n'), POST, asks=2),
     _model(
         "a stream with an error in it, for ever",

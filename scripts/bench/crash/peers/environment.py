@@ -1,4 +1,4 @@
-"""A virtual environment for each system, with the versions that were measured: none of it is a dependency of DevFix."""
+"""An environment for each system, with the versions that were measured: none of it is a dependency of DevFix."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from state.errors import DevfixError
@@ -17,15 +17,35 @@ _LIMIT_SECONDS = 600
 
 def environment(cache: Path, requirements: Sequence[str]) -> Path:
     """The folder of its programs; made where it is not there yet. Raises DevfixError where it can't be made."""
-    pinned = "\n".join([sys.version, *requirements])
-    folder = cache / hashlib.sha256(pinned.encode()).hexdigest()[:16]
-    if not (folder / _READY).exists():
-        shutil.rmtree(folder, ignore_errors=True)
+
+    def install(folder: Path) -> None:
         _run(sys.executable, "-m", "venv", str(folder))
         quiet = ("--quiet", "--disable-pip-version-check")
         _run(str(folder / "bin" / "python"), "-m", "pip", "install", *quiet, *requirements)
+
+    return _made(cache, [sys.version, *requirements], install) / "bin"
+
+
+def node_environment(cache: Path, packages: Sequence[str]) -> Path:
+    """The same for packages of npm. Raises DevfixError where Node.js or npm is missing, or one can't be installed."""
+    if not (shutil.which("node") and (npm := shutil.which("npm"))):
+        raise DevfixError(f"{' '.join(packages)} needs Node.js and npm, and they are not on the PATH: install them")
+
+    def install(folder: Path) -> None:
+        folder.mkdir(parents=True)
+        quiet = ("--no-audit", "--no-fund", "--loglevel", "error", "--fetch-retries", "1")
+        _run(npm, "install", *quiet, "--prefix", str(folder), *packages)
+
+    return _made(cache, packages, install) / "node_modules" / ".bin"
+
+
+def _made(cache: Path, pinned: Sequence[str], install: Callable[[Path], None]) -> Path:
+    folder = cache / hashlib.sha256("\n".join(pinned).encode()).hexdigest()[:16]
+    if not (folder / _READY).exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        install(folder)
         (folder / _READY).touch()
-    return folder / "bin"
+    return folder
 
 
 def _run(*command: str) -> None:

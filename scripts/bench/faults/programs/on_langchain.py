@@ -1,141 +1,84 @@
-"""The campaign's errand on LangChain's `create_agent`, as its documentation has it, with its own middleware.
+"""The campaign's errand on LangChain's `create_agent`, with its own middleware as its documentation has it.
 
-A line of JSON on stdin is one run; a line on stdout is what came of it. Where a middleware can either raise or let the
-agent end as if all were well, it is told to raise.
+Where a middleware can either raise or let the agent end as if all were well, it is told to raise; only tools that may
+be done again are tried again.
 """
 
 from __future__ import annotations
 
-import asyncio
-import json
-import sys
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from langchain.agents import create_agent
 from langchain.agents.middleware import (
+    AgentMiddleware,
     ModelCallLimitMiddleware,
     ModelFallbackMiddleware,
+    ModelRefusalMiddleware,
     ModelRetryMiddleware,
+    ToolErrorMiddleware,
     ToolRetryMiddleware,
+    hook_config,
 )
+from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
+from world import (
+    EFFECTS,
+    GOAL,
+    NOT_POSTED,
+    PAUSE_SECONDS,
+    READS,
+    REMINDERS,
+    SILENCE_SECONDS,
+    TRIES,
+    is_posted,
+    serve,
+)
 
-RUN_SECONDS = 15.0
-
-
-@dataclass
-class World:
-    """What the tools of the run under way see."""
-
-    sink: Path = Path()
-    ran: list[str] = field(default_factory=list)
-
-
-WORLD = World()
-
-
-@tool
-async def look(what: str, seconds: float = 0.0) -> str:
-    """Look at something, which takes a while."""
-    WORLD.ran.append("look")
-    await asyncio.sleep(seconds)
-    return f"saw {what}"
+STEP_SECONDS = 12.0
+"""LangGraph's limit of a step; a tool has none of its own. It leaves time for a silent model's tries."""
 
 
-@tool
-async def measure(what: str) -> str:
-    """Look at something whose result says when it was looked at."""
-    return f"{what} is as it was, in {asyncio.get_running_loop().time() % 9:.3f}s"
+class Outcome(AgentMiddleware):
+    """Code of one's own: a last word is taken only where the letter is there, and asked for a few times."""
 
+    def __init__(self) -> None:
+        self.reminded = 0
 
-@tool
-async def moody(mood: str, turn: int = 0) -> str:
-    """Look at something, in one of many moods."""
-    WORLD.ran.append("moody")
-    match mood:
-        case "raises" | "tells an error":
-            raise ValueError(f"nobody can look at that, {turn}")
-        case "hangs":
-            await asyncio.sleep(3600)
-        case "exits":
-            sys.exit(3)
-        case "refuses it once" if WORLD.ran.count("moody") > 1:
-            return "somebody listens"
-        case "refuses the connection" | "refuses it once":
-            raise ConnectionRefusedError(f"nobody listens, {turn}")
-        case "says too much":
-            return "0123456789abcdef" * 64 * 1024
-    return f"{mood}, {turn}"
-
-
-@tool
-async def note(path: str, text: str) -> str:
-    """Write a note into the workspace."""
-    WORLD.ran.append("note")
-    return f"wrote {path}"
-
-
-@tool
-async def post(to: str, mood: str = "") -> str:
-    """Post the letter."""
-    WORLD.ran.append("post")
-    if mood in {"fails before", "refuses"}:
-        raise ConnectionError("the letter box is shut")
-    with WORLD.sink.open("a") as file:
-        file.write(json.dumps({"to": to}) + "\n")
-    if mood == "fails after":
-        raise ConnectionError("the letter box shut")
-    if mood == "hangs after":
-        await asyncio.sleep(3600)
-    return f"posted to {to}"
-
-
-@tool
-async def shout(to: str) -> str:
-    """Say it aloud."""
-    raise ConnectionError("the window shut")
-
-
-TOOLS = [look, measure, moody, note, post, shout]
+    @hook_config(can_jump_to=["model"])
+    async def aafter_model(self, state: Any, runtime: Any) -> dict[str, Any] | None:
+        last = state["messages"][-1]
+        if not isinstance(last, AIMessage) or last.tool_calls or is_posted():
+            return None
+        self.reminded += 1
+        if self.reminded > REMINDERS:
+            raise RuntimeError(NOT_POSTED)
+        return {"messages": [HumanMessage(NOT_POSTED)], "jump_to": "model"}
 
 
 def model(url: str) -> ChatOpenAI:
-    return ChatOpenAI(model="gpt-4o", base_url=url, api_key="none", max_retries=0, timeout=2.0, streaming=True)
+    return ChatOpenAI(
+        model="gpt-4o", base_url=url, api_key="none", max_retries=0, timeout=SILENCE_SECONDS, streaming=True
+    )
 
 
-async def run(given: dict[str, Any]) -> dict[str, Any]:
-    WORLD.sink, WORLD.ran = Path(given["sink"]), []
+async def run(given: dict[str, Any]) -> None:
     first, *others = map(model, given["urls"])
     middleware = [
+        *([Outcome()] if given["checks"] else []),  # a jump leaves out what comes after it, which is what stands before
         ModelCallLimitMiddleware(run_limit=given["calls"], exit_behavior="error"),
         *([ModelFallbackMiddleware(*others)] if others else []),
-        ModelRetryMiddleware(max_retries=4, initial_delay=0.002, on_failure="error"),
-        ToolRetryMiddleware(max_retries=1, initial_delay=0.002, on_failure="continue"),
+        ModelRefusalMiddleware(),
+        ModelRetryMiddleware(max_retries=TRIES - 1, initial_delay=PAUSE_SECONDS, on_failure="error"),
+        ToolErrorMiddleware(lambda error, request: f"{type(error).__name__}: {error}"),
+        ToolRetryMiddleware(
+            max_retries=1, initial_delay=PAUSE_SECONDS, tools=[each.__name__ for each in READS], on_failure="error"
+        ),
     ]
-    agent = create_agent(first, TOOLS, system_prompt="Post the letter.", middleware=middleware)
-    try:
-        async with asyncio.timeout(RUN_SECONDS):
-            await agent.ainvoke(
-                {"messages": [{"role": "user", "content": "post the letter"}]}, {"recursion_limit": 400}
-            )
-    except TimeoutError:
-        end = "hangs"
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - that it raises is what is measured
-        end = f"raised {type(error).__name__}"
-    else:
-        end = "returned"
-    return {"end": end, "ran": WORLD.ran}
-
-
-def main() -> None:
-    for line in sys.stdin:
-        answer = json.dumps(asyncio.run(run(json.loads(line))))
-        sys.stdout.write(answer + "\n")
-        sys.stdout.flush()
+    agent = create_agent(first, [tool(each) for each in READS + EFFECTS], system_prompt=GOAL, middleware=middleware)
+    agent.step_timeout = STEP_SECONDS
+    await agent.ainvoke({"messages": [{"role": "user", "content": "post the letter"}]}, {"recursion_limit": 400})
 
 
 if __name__ == "__main__":
-    main()
+    serve(run)
