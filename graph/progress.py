@@ -12,6 +12,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
@@ -119,12 +120,19 @@ def _bare(value: Any) -> Any:
     """The value without what differs each time that the same thing happens."""
     match value:
         case str():
-            return " ".join(_PASSING.sub("~", value).split())
+            return _same(value)
         case Mapping():
             return {str(name): _bare(each) for name, each in value.items()}
         case list() | tuple():
             return [_bare(each) for each in value]
     return value
+
+
+@lru_cache(maxsize=1024)
+def _same(text: str) -> str:
+    """A print of the text, equal where it says the same. The texts of earlier turns are met again at each turn."""
+    bare = " ".join(_PASSING.sub("~", text).split())
+    return hashlib.sha256(bare.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def what_was_tried(attempts: Sequence[Mapping[str, Any]], *, most: int = 20) -> Iterator[str]:

@@ -31,6 +31,8 @@ _SENTENCES: Final[dict[str, str]] = {
     "by_person": "A person cancelled the run.",
 }
 
+MOST_TRIED: Final = 50
+"""Of what was tried, the newest, in a report."""
 RAISED_BY: Final[dict[str, str]] = {
     "budget": "--budget-usd",
     "step_limit": "--step-limit",
@@ -74,7 +76,7 @@ def report_on_state(run_id: str, standing: Standing, values: Mapping[str, Any]) 
         summary=sentence(standing),
         done=done,
         left=[item for item in plan if item not in done],
-        tried=[_line(item) for item in values.get("attempts") or ()],
+        tried=[_line(item) for item in (values.get("attempts") or ())[-MOST_TRIED:]],
         next=commands(run_id, standing),
     )
 

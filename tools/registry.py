@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from langchain_core.tools.base import create_schema_from_function
@@ -106,7 +108,7 @@ class Signature(Arguments):
 
     @property
     def schema(self) -> dict[str, Any]:
-        return convert_to_openai_tool(self.model)
+        return deepcopy(_schema_of(self.model))
 
     def validated(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
         try:
@@ -115,6 +117,12 @@ class Signature(Arguments):
             told = (f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
             raise ValueError("; ".join(told)) from None
         return {name: getattr(given, name) for name in given.model_fields_set}
+
+
+@cache
+def _schema_of(model: type[BaseModel]) -> dict[str, Any]:
+    """It takes a millisecond to make, and is asked for several times a turn."""
+    return convert_to_openai_tool(model)
 
 
 @dataclass(frozen=True, kw_only=True)

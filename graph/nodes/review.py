@@ -12,7 +12,7 @@ from graph.limits import limit_of, used_up
 from graph.policy import rule
 from graph.progress import STUCK, standstill, what_was_tried
 from graph.prompts import DEVFIX, from_devfix
-from graph.report import commands, sentence
+from graph.report import MOST_TRIED, commands, sentence
 from graph.services import Services
 from graph.streaks import UNUSABLE, counted, family, kept
 from graph.update import Update, new_messages, update
@@ -220,7 +220,7 @@ def _report(state: AgentState, standing: Standing, summary: str, details: str | 
         summary=summary,
         done=state.completed,
         left=[item for item in state.plan if item not in state.completed] if standing.status != "completed" else [],
-        tried=[f"{each['what']}: {each['outcome']}" for each in state.attempts[-50:]],
+        tried=[f"{each['what']}: {each['outcome']}" for each in state.attempts[-MOST_TRIED:]],
         next=commands(state.run_id, standing),
         details=details,
     )

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from graph.durable import RESUME_KEY
 from graph.spending import BYTES_A_TOKEN
+from scripts.branching import branch
+from scripts.resuming import Raise, make_ready
+from state.approvals import Decision
 from tests.helpers.app import Driver, application_on
 from tests.helpers.endpoint import Endpoint, Reply, calling, endpoint
+from tests.helpers.notes import letters
 
 WINDOW = 24_000
 TURNS = 20
@@ -81,11 +87,97 @@ async def test_a_server_with_a_smaller_window_is_sent_half_and_half_again(
     assert len(server.requests) == TURNS + 3
 
 
-async def test_a_server_that_takes_nothing_ends_the_run_with_a_reason(driver: Driver, server: Endpoint) -> None:
-    """After two halvings; the report says why."""
-    server.answers[5:] = [TOO_LONG]
+async def test_b102_a_server_that_finds_each_turn_too_long_at_first_is_asked_thrice_at_most(
+    driver: Driver, server: Endpoint
+) -> None:
+    """Turn after turn two requests are refused and the third one is taken: the run gets where it wants."""
+    first, *rest = server.answers
+    server.answers = [first, *[each for answer in rest for each in (TOO_LONG, IN_OTHER_WORDS, answer)]]
     run = await driver.start([], model="openai:some-model")
-    assert str(run.standing) == "failed: model_unavailable"
-    assert len(server.requests) == 5 + 3
+    assert (str(run.standing), len(server.requests)) == ("waiting: approval", 1 + 3 * TURNS)
+    assert str((await driver.approved()).standing) == "completed: done"
+    assert len(letters(driver.letters)) == 1
+
+
+@pytest.mark.parametrize("way", ["resume", "branch with a word"])
+async def test_b102_a_run_whose_context_overflows_for_ever_stops_and_has_a_way_back(
+    driver: Driver, server: Endpoint, way: str
+) -> None:
+    """Two condensations, then the end with its reason; each further try is as many again, and when the conversation is
+    taken, or a person has said a word, the run goes on to its letter."""
+    fetches, post = server.answers[:-1], server.answers[-1]
+    server.answers = [*fetches[:5], TOO_LONG]
+    run = await driver.start([], model="openai:some-model")
+    assert (str(run.standing), len(server.requests)) == ("failed: model_unavailable", 5 + 3)
     assert run.report is not None
     assert "maximum context length" in str(run.report["summary"])
+    assert any(f"devfix resume {run.run_id[:8]}" in str(command) for command in run.report["next"])  # type: ignore[union-attr]
+    config = {"configurable": {"thread_id": run.run_id, RESUME_KEY: True}}
+    for tries in (1, 2):
+        await make_ready(driver.application, await driver.run(), Raise())
+        await driver.agent.ainvoke(None, config)
+        assert str((await driver.run()).standing) == "failed: model_unavailable"
+        assert len(server.requests) == 5 + 3 + 3 * tries
+
+    server.answers = [post]
+    if way == "branch with a word":
+        steps = await driver.application.steps.of(run.run_id)
+        made = await branch(driver.application, run, steps[-1], message="Leave the rest, post it now.")
+        driver.run_id = made.run_id
+        await driver.go_on()
+        assert "Leave the rest, post it now." in json.dumps(server.requests[-1]["messages"])
+    else:
+        await make_ready(driver.application, await driver.run(), Raise())
+        await driver.agent.ainvoke(None, config)
+    assert str((await driver.approved()).standing) == "completed: done"
+    assert len(letters(driver.letters)) == 1
+
+
+async def test_b102_a_run_that_was_told_off_goes_on_after_a_persons_word(driver: Driver, server: Endpoint) -> None:
+    """The detector of circles stops it with a question, not for good; an answer begins its count anew."""
+    circle = calling(("f", "fetch", '{"kilobytes": 1}'))
+    server.answers = [circle]
+    run = await driver.start([], model="openai:some-model")
+    assert str(run.standing) == "waiting: escalation"
+    asked = len(server.requests)
+    server.answers = [circle, circle, calling(("p", "post", '{"to": "ada", "text": "all of it"}'))]
+    row = (await driver.services.approvals.of(run.run_id))[-1]
+    advice = Decision(type="respond", message="look twice more, then post")
+    await driver.services.approvals.decide(run.run_id, row.question.call_id, advice, by="eve")
+    assert str((await driver.go_on()).standing) == "waiting: approval"
+    assert len(server.requests) == asked + 3
+
+
+CALLS = 100
+
+
+async def test_b88_a_hundred_calls_take_as_much_storage_each(driver: Driver, server: Endpoint) -> None:
+    """Results of 5 KB that nothing compresses: the second half of them takes as much as the first one, and not many
+    times what there is to keep; what is sent stays within the window."""
+    chance = random.Random(88)
+    things = [
+        chance.randbytes(1250).hex() + "".join(map(chr, chance.choices(range(33, 126), k=2500))) for _ in range(CALLS)
+    ]
+    looks = [calling((f"c{place}", "look", json.dumps({"what": what}))) for place, what in enumerate(things)]
+    server.answers = [*looks, calling(("p", "post", '{"to": "ada", "text": "all of it"}'))]
+    sizes = {}
+    given = {"job": "notes", "model": "openai:some-model", "options": {"letters": str(driver.letters)}, "goal": "go"}
+    async for _ in driver.agent.astream(given, driver.config, stream_mode="updates"):
+        sizes[len(server.requests)] = await stored(driver)
+    assert str((await driver.run()).standing) == "waiting: approval"
+    assert all(size(request) <= WINDOW for request in server.requests)
+    first, second = sizes[CALLS // 2] - sizes[1], sizes[CALLS] - sizes[CALLS // 2]
+    assert second < 1.3 * first
+    assert second < 6 * 2 * sum(map(len, things[CALLS // 2 :]))  # a call and its result
+
+
+async def stored(driver: Driver) -> int:
+    """Bytes of all tables."""
+    async with driver.application.database.transaction() as connection:
+        cursor = await connection.execute(
+            "SELECT sum(pg_total_relation_size(oid))::bigint AS bytes FROM pg_class "
+            "WHERE relnamespace = 'devfix'::regnamespace AND relkind = 'r'"
+        )
+        row = await cursor.fetchone()
+    assert row is not None
+    return int(row["bytes"])
