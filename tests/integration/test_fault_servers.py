@@ -113,6 +113,17 @@ async def test_a_served_row_that_ends_otherwise_is_told(world: World, mock: Llmo
     assert figures.only_here == ["model: right"]
 
 
+async def test_a_server_that_is_gone_is_trouble(world: World) -> None:
+    """However the run ends: a closed connection is what many rows are about."""
+    row = ROWS["HTTP 503 for ever"]
+    async with llmock(Path(sys.executable).parent / "llmock") as gone:
+        pass
+    outcome = await Trial(world=world, row=row, seed=1, server=gone).outcome()
+    assert outcome.standing == row.ends
+    assert not outcome.right
+    assert "no answer could be given" in str(outcome)
+
+
 async def test_rows_that_aimock_serves(world: World, tmp_path: Path) -> None:
     """Where Node.js is there and its package can be had: its answers, and rows that end as the table says."""
     try:

@@ -206,6 +206,7 @@ class Trial:
         asked, asked_second = len(first.requests) - self.place, len(second.requests) if second else 0
         again = self.killed_at + 1 if self.killed else 0
         posted = len(letters(self.sink))
+        self.trouble += [*first.trouble, *(second.trouble if second else [])]
         if run is not None and run.report is None:
             self.trouble.append("no report")
         self.trouble += [

@@ -79,6 +79,8 @@ class Endpoint:
         self.requests: list[dict[str, Any]] = []
         self.heads: list[dict[str, str]] = []
         """The headers of each request, and its first line under ""."""
+        self.trouble: list[str] = []
+        """What kept it from giving an answer."""
         self.url = ""
         self.serving: set[asyncio.Task[None]] = set()
 
@@ -91,6 +93,9 @@ class Endpoint:
         try:
             with suppress(asyncio.IncompleteReadError, ConnectionError):  # whoever asked is gone
                 await self._answer(reader, writer)
+        except Exception as error:
+            self.trouble.append(f"no answer could be given: {error or type(error).__name__}")
+            raise
         finally:
             writer.close()
             with suppress(OSError):

@@ -229,7 +229,10 @@ async def _pass_on(
 ) -> None:
     """Byte by byte as it comes, to its end; but the connection is this one request's."""
     try:
-        reader, server = await asyncio.open_connection("127.0.0.1", port)
+        try:
+            reader, server = await asyncio.open_connection("127.0.0.1", port)
+        except OSError:
+            raise DevfixError(f"no server listens on port {port} any more") from None
         try:
             server.write(_alone(request, headers or {}))
             piece = await reader.read(2**16)
