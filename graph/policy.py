@@ -49,6 +49,11 @@ POLICY: Final[dict[FailureKind, Response]] = {
 }
 
 
+IN_VAIN_LIMIT: Final = 8
+"""Turns that may fail in a row, in whatever ways, without a call that succeeds: then a person is asked, though no kind
+of failure came so often."""
+
+
 class Ruling(NamedTuple):
     """What the table says to a failure at hand."""
 
@@ -56,10 +61,13 @@ class Ruling(NamedTuple):
     standing: Standing | None
 
 
-def rule(failure: Failure, in_a_row: int) -> Ruling:
-    """The table's answer to a failure that has come `in_a_row` times without anything else between."""
+def rule(failure: Failure, in_a_row: int, in_vain: int = 0) -> Ruling:
+    """The table's answer to a failure that has come `in_a_row` times without anything else between, in the last of
+    `in_vain` turns that failed."""
     row = POLICY[failure.kind]
     decision = row.decision if in_a_row <= row.limit or row.then == "fall back" else row.then
     if in_a_row == 1 and row.first is not None:
         decision = row.first
+    if in_vain > IN_VAIN_LIMIT and decision != "stop":
+        decision = "escalate"
     return Ruling(decision, row.standing if decision == "stop" else None)

@@ -9,12 +9,12 @@ from langchain_core.messages import HumanMessage
 
 from graph.jobs import Job, dressed, plan_done
 from graph.limits import limit_of, used_up
-from graph.policy import rule
+from graph.policy import IN_VAIN_LIMIT, rule
 from graph.progress import STUCK, standstill, what_was_tried
 from graph.prompts import DEVFIX, from_devfix
 from graph.report import MOST_TRIED, commands, sentence
 from graph.services import Services
-from graph.streaks import UNUSABLE, counted, family, kept
+from graph.streaks import IN_VAIN, UNUSABLE, counted, family, kept, ways
 from graph.update import Update, new_messages, update
 from state.agent_state import AgentState, Decision, Report, Tried
 from state.failures import Failure
@@ -39,15 +39,19 @@ class Result(NamedTuple):
 async def review(state: AgentState, *, services: Services) -> Update:
     """Take in what is new, and say what is next."""
     job = services.job(state.job)
+    succeeded = any(each.facts and not (each.is_error or each.facts.get("fresh")) for each in _results(state))
     state, tried, found = _take_in(state, job)
     seconds = state.active_seconds + services.attempt(state.run_id).lap()
     state = state.model_copy(update={"active_seconds": seconds})
     if stuck := _standstill(state):
         found = [*found, stuck]
     fresh = [*state.failures[state.handled :], *found]
-    streaks = counted(state.streaks, state.turn_failures, [failure.kind for failure in fresh])
-    turn = sorted({*state.turn_failures, *(family(failure.kind) for failure in fresh)})
-    ruling = _judge(state, job, [(failure, streaks[family(failure.kind)]) for failure in fresh])
+    kinds = [failure.kind for failure in fresh]
+    streaks = counted(state.streaks, state.turn_failures, kinds, succeeded=succeeded)
+    turn = sorted({*state.turn_failures, *ways(kinds)})
+    ruling = _judge(
+        state, job, [(failure, streaks[family(failure.kind)]) for failure in fresh], streaks.get(IN_VAIN, 0)
+    )
     open_turn = bool(ruling["pending_actions"])
     return update(
         **ruling,
@@ -101,7 +105,7 @@ def _streaks_after(ruling: Mapping[str, Any], streaks: Mapping[str, int], turn: 
     return {} if ruling["decision"] in {"escalate", "stop", "done"} else kept(streaks, turn)
 
 
-def _judge(state: AgentState, job: Job, failures: Sequence[tuple[Failure, int]]) -> dict[str, Any]:
+def _judge(state: AgentState, job: Job, failures: Sequence[tuple[Failure, int]], in_vain: int) -> dict[str, Any]:
     """The first of these that has something to say: evidence, failures, limits, open calls, idleness."""
     verdict = job.rules.judge(state)
     match verdict.judgement:
@@ -109,7 +113,7 @@ def _judge(state: AgentState, job: Job, failures: Sequence[tuple[Failure, int]])
             return _end(state, Standing("completed", reason), verdict.summary)
         case "tests_unreachable":
             return _end(state, Standing("failed", "tests_unreachable"), verdict.summary, details=verdict.details)
-    ruling = _answer(state, failures)
+    ruling = _answer(state, failures, in_vain)
     if ruling is not None and ruling["decision"] in {"stop", "escalate"}:
         return ruling
     limit = limit_of(state)
@@ -140,9 +144,9 @@ def _open(state: AgentState, job: Job) -> dict[str, Any]:
     return {"decision": "ask", "pending_actions": state.pending_actions}
 
 
-def _answer(state: AgentState, failures: Sequence[tuple[Failure, int]]) -> dict[str, Any] | None:
+def _answer(state: AgentState, failures: Sequence[tuple[Failure, int]], in_vain: int) -> dict[str, Any] | None:
     """What the table says to the gravest of the new failures; None where the model simply reads of it and goes on."""
-    rulings = [(failure, rule(failure, in_a_row)) for failure, in_a_row in failures]
+    rulings = [(failure, rule(failure, in_a_row, in_vain)) for failure, in_a_row in failures]
     order: list[Decision] = ["stop", "escalate", "re-plan", "retry"]
     for decision in order:
         for failure, ruling in rulings:
@@ -151,7 +155,8 @@ def _answer(state: AgentState, failures: Sequence[tuple[Failure, int]]) -> dict[
             if ruling.standing is not None:
                 return _end(state, ruling.standing, f"{sentence(ruling.standing)} {failure.detail}")
             if decision == "escalate":
-                return _escalate(state, failure.detail)
+                many = f"{in_vain} turns in a row have failed. The last time: " if in_vain > IN_VAIN_LIMIT else ""
+                return _escalate(state, many + failure.detail)
             return {"decision": decision, "messages": _told(state, failure), "pending_actions": []}
     stuck = next((failure for failure, _ in failures if failure.kind == "no_progress"), None)
     return _nudged(state, stuck) if stuck is not None else None

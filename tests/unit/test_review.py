@@ -17,10 +17,10 @@ from graph.models.chain import Chain
 from graph.models.load import ModelLoader
 from graph.models.prices import Prices
 from graph.nodes.review import review
-from graph.policy import POLICY
+from graph.policy import IN_VAIN_LIMIT, POLICY
 from graph.prompts import from_devfix
 from graph.services import Services
-from graph.streaks import family
+from graph.streaks import IN_VAIN, family
 from state.agent_state import AgentState, Budgets, ToolCall, Tried
 from state.approvals import MemoryApprovals
 from state.artifacts import MemoryArtifacts
@@ -212,9 +212,18 @@ async def test_a_turn_counts_once_however_many_calls_it_makes(services: Services
         if number < 5:
             failures.append(failure("tool_failed"))
             written = await review(state(failures=failures, **kept), services=services)
-            assert written["streaks"] == {"tool_failed": number + 1}
+            assert written["streaks"] == {"tool_failed": number + 1, IN_VAIN: number + 1}
             kept = {name: written[name] for name in ("handled", "streaks", "turn_failures")}
     assert kept["streaks"] == {}
+
+
+async def test_failures_that_take_turns_are_put_to_a_person_in_the_end(services: Services) -> None:
+    """Whatever their kinds, and however many turns there are in between in which nothing was done."""
+    kinds: list[list[FailureKind]] = [["tool_failed"], ["invalid_arguments"], ["truncated_output"], []]
+    assert (await turns(services, *(kinds * 3)[:10]))["decision"] == "continue"
+    written = await turns(services, *(kinds * 3)[:11])
+    assert written["decision"] == "escalate"
+    assert f"{IN_VAIN_LIMIT + 1} turns in a row have failed" in written["report"]["summary"]
 
 
 async def test_a_person_or_a_resume_begins_every_count_anew(services: Services) -> None:

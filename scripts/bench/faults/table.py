@@ -25,6 +25,8 @@ DEADLINE: Final = "failed: deadline"
 
 TRIES: Final = 5
 """How often a model that fails is asked in a turn, by the failure table."""
+IN_VAIN: Final = 9
+"""How many turns may fail in a row, in whatever ways, before a person is asked."""
 TURN_TOKENS: Final = 1200
 TURN_USD: Final = (1000 * 2.5 + 200 * 10) / 1e6
 """What each turn before the fault uses of gpt-4o."""
@@ -378,6 +380,32 @@ _TOOLS: Final = [
         "an effect whose outcome nobody knows", does("shout", to="ada"), POST, ends=ESCALATED, asks=1, never=["post"]
     ),
     _tool("an effect that is refused", does("post", to="ada", mood="refuses"), POST, ends=ESCALATED, asks=1),
+    _tool(
+        "failures of two kinds take turns, for ever",
+        *[does("moody", mood=mood, turn=turn) for turn in range(MANY) for mood in ("raises", "refuses the connection")],
+        ends=ESCALATED,
+        asks=IN_VAIN,
+    ),
+    _tool(
+        "failed calls and broken answers take turns, for ever",
+        *[each for n in range(MANY) for each in (does("moody", mood="raises", turn=n), saying(content=""))],
+        ends=ESCALATED,
+        asks=IN_VAIN,
+    ),
+    _tool(
+        "failures of two kinds take turns, with a look in between",
+        *[
+            each
+            for n in range(6)
+            for each in (
+                does("moody", mood="raises", turn=n),
+                does("moody", mood="refuses the connection", turn=n),
+                does("look", what=f"{n}"),
+            )
+        ],
+        POST,
+        asks=19,
+    ),
 ]
 
 
