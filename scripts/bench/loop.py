@@ -6,7 +6,7 @@ import random
 import string
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -20,15 +20,20 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Checkpointer
 from psycopg import sql
+from pydantic import JsonValue
 from typing_extensions import TypedDict
 
 from graph.durable import DurableGraph
+from graph.services import Services
 from scripts.bootstrap import Application, build
 from state import embedded
 from state.agent_state import DELTA_SNAPSHOT_EVERY
+from state.approvals import digest_of
+from state.ledger import Intent
 from state.messages import APPEND, append_records
 from state.settings import Settings
 from state.trace import Call
+from tools.execution import effect_key
 
 Graph = CompiledStateGraph[Any, Any, Any, Any]
 
@@ -54,12 +59,12 @@ class Text:
         return "".join(letters)
 
 
-Record = Callable[[int, str], None]
-"""Puts what a node got into the trace, as a model's answer is put there: with the step."""
+Work = Callable[[int, str], Awaitable[None]]
+"""What a node does besides, given its step's number and text."""
 
 
 def small_graph(
-    text: Text, begun: list[float], *, every: int, record: Record | None = None
+    text: Text, begun: list[float], *, every: int, besides: Work | None = None
 ) -> StateGraph[Any, Any, Any, Any]:
     """`steps` times one node; `begun` receives the moments at which it began."""
 
@@ -73,8 +78,8 @@ def small_graph(
         begun.append(time.perf_counter())
         done = given.get("done", 0) + 1
         said = text.next()
-        if record is not None:
-            record(done, said)
+        if besides is not None:
+            await besides(done, said)
         return {"messages": {APPEND: [{"type": "human", "id": f"m{done}", "content": said}]}, "done": done}
 
     graph: StateGraph[Any, Any, Any, Any] = StateGraph(state)
@@ -93,27 +98,30 @@ class Bench:
         self._saver = saver
         self._application = application
 
-    def compiled(self, text: Text, begun: list[float], *, every: int, record: Record | None = None) -> Graph:
-        graph = small_graph(text, begun, every=every, record=record).compile(checkpointer=self._saver)
+    def compiled(self, text: Text, begun: list[float], *, every: int, besides: Work | None = None) -> Graph:
+        graph = small_graph(text, begun, every=every, besides=besides).compile(checkpointer=self._saver)
         return DurableGraph.of(graph, self._application.services) if self._application else graph
 
-    async def run(self, steps: int, size: int, *, every: int = DELTA_SNAPSHOT_EVERY, traced: bool = False) -> Timed:
-        """One new run of so many steps of so many bytes, saved after each of them; `traced` (ours alone) also records
-        a call in each."""
+    async def run(self, steps: int, size: int, *, every: int = DELTA_SNAPSHOT_EVERY, effects: bool = False) -> Timed:
+        """One new run of so many steps of so many bytes, saved after each of them. Ours also records a call in each, as
+        a model's or a tool's is recorded; and with `effects` what the ledger keeps of an effect."""
         begun: list[float] = []
         run_id = str(uuid.uuid4())
         config: RunnableConfig = {"configurable": {"thread_id": run_id}, "recursion_limit": steps + 10}
-        graph = self.compiled(Text(size), begun, every=every, record=self._recorder(run_id) if traced else None)
+        graph = self.compiled(Text(size), begun, every=every, besides=self._besides(run_id, effects=effects))
         async for _ in graph.astream({"steps": steps}, config, stream_mode="updates", durability="sync"):
             pass
         return Timed(config, [(after - before) * 1000 for before, after in pairwise(begun)])
 
-    def _recorder(self, run_id: str) -> Record:
-        assert self._application is not None  # noqa: S101 - the peer has no trace
+    def _besides(self, run_id: str, *, effects: bool) -> Work | None:
+        if self._application is None:
+            return None  # the peer has neither
         services = self._application.services
 
-        def record(step: int, said: str) -> None:
+        async def work(step: int, said: str) -> None:
             now = services.now()
+            if effects:
+                await _effect(services, run_id, step, said)
             services.trace.record_with_step(
                 Call(
                     run_id=run_id,
@@ -129,7 +137,7 @@ class Bench:
                 )
             )
 
-        return record
+        return work
 
     async def load(self, config: RunnableConfig, *, every: int = DELTA_SNAPSHOT_EVERY) -> tuple[float, int]:
         """Milliseconds to load the newest state, and how many messages it holds."""
@@ -137,6 +145,16 @@ class Bench:
         began = time.perf_counter()
         state = await graph.aget_state({"configurable": config["configurable"]})
         return (time.perf_counter() - began) * 1000, len(state.values["messages"])
+
+
+async def _effect(services: Services, run_id: str, step: int, said: str) -> None:
+    """The intent and the receipt of one, which takes no time itself."""
+    arguments: dict[str, JsonValue] = {"text": said}
+    epoch, call_id = services.attempt(run_id).epoch, f"effect-{step}"
+    key = effect_key(run_id, call_id)
+    intent = Intent(run_id, call_id, "bench", digest_of("bench", arguments), arguments, key)
+    await services.ledger.claim(intent, epoch=epoch)
+    await services.ledger.settle(run_id, call_id, {"content": said}, epoch=epoch)
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""What a durable step costs: our save, fence, steps row and heartbeat against the same graph on LangGraph's saver."""
+"""What a durable step costs, with its fence, trace and heartbeat, against the same graph on LangGraph's saver."""
 
 from __future__ import annotations
 
@@ -33,26 +33,26 @@ class StepFigures(BaseModel):
     """The ratio of the medians: ours by the peer's."""
     ratio_of_pairs: Spread
     """The same for each pair of neighbouring runs: how far one run's ratio can be trusted."""
-    traced_ms: Spread
-    """Ours, with a call recorded in the trace in each step, as a model's or a tool's is. The peer keeps none."""
-    traced_ratio: float
+    effect_ms: Spread
+    """Ours, with the intent and the receipt of an effect in each step. The peer has no such thing."""
+    effect_ratio: float
     target: float = 1.0
 
 
 async def measure(settings: Settings, *, steps: int = 300, size: int = 2048, repetitions: int = 6) -> StepFigures:
-    """Run both in turns (A B B A …) on one PostgreSQL, ours also with a trace. Raises DatabaseUnavailable."""
+    """Run both in turns (A B B A …) on one PostgreSQL, ours also with effects. Raises DatabaseUnavailable."""
     application = build(settings, label="bench")
     async with ours(settings) as devfix, plain(settings) as peer:
         for bench in (devfix, peer):
             await bench.run(WARM_UP_STEPS, size)
-        runs, traced = [], []
+        runs, effects = [], []
         for turn in in_pairs(repetitions):
             runs.append(await _timed(devfix if turn else peer, steps, size))
             if turn:
-                traced += (await devfix.run(steps, size, traced=True)).step_ms
+                effects += (await devfix.run(steps, size, effects=True)).step_ms
         facts = await machine(application.database)
     await application.services.close()
-    return figures(facts, runs, in_pairs(repetitions), traced, steps=steps, size=size)
+    return figures(facts, runs, in_pairs(repetitions), effects, steps=steps, size=size)
 
 
 async def _timed(bench: Bench, steps: int, size: int) -> list[float]:
@@ -63,7 +63,7 @@ def figures(
     facts: Machine,
     runs: Sequence[Sequence[float]],
     turns: Sequence[bool],
-    traced: Sequence[float],
+    effects: Sequence[float],
     *,
     steps: int,
     size: int,
@@ -73,7 +73,7 @@ def figures(
     peers = [run for run, turn in zip(runs, turns, strict=True) if not turn]
     ours_ms = Spread.of([step for run in mine for step in run])
     peer_ms = Spread.of([step for run in peers for step in run])
-    traced_ms = Spread.of(traced)
+    effect_ms = Spread.of(effects)
     pairs = [ratio(statistics.median(own), statistics.median(other)) for own, other in zip(mine, peers, strict=True)]
     return StepFigures(
         machine=facts,
@@ -84,6 +84,6 @@ def figures(
         peer_ms=peer_ms,
         ratio=ratio(ours_ms.median, peer_ms.median),
         ratio_of_pairs=Spread.of(pairs),
-        traced_ms=traced_ms,
-        traced_ratio=ratio(traced_ms.median, peer_ms.median),
+        effect_ms=effect_ms,
+        effect_ratio=ratio(effect_ms.median, peer_ms.median),
     )
