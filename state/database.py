@@ -61,7 +61,7 @@ class Database:
         path = sql.Literal(f'"{self.schema}"')
         self.opening = sql.SQL("SELECT set_config('search_path', {}, true), {}").format(path, limits).as_bytes()
         """The statement that each transaction begins with: until its end, unqualified names are ours."""
-        self._call = sql.SQL("SELECT {}").format(limits).as_bytes()
+        self._limits = limits.as_bytes()
         self._prefix = sql.Identifier(self.schema).as_bytes() + b"."
         self.direct_generation = 0
         """Grows with each new direct connection: session locks taken under an older number are gone."""
@@ -131,7 +131,14 @@ class Database:
         names = [self._prefix + function.encode() for function, _ in calls]
         arguments = [argument for _, given in calls for argument in given]
         async with self.connection() as connection:
-            await connection.execute(b", ".join([self._call, *names]), arguments)
+            await connection.execute(b"SELECT " + b", ".join([self._limits, *names]), arguments)
+
+    async def rows(self, call: SqlCall) -> list[dict[str, Any]]:
+        """The rows that one such function gives, as dictionaries."""
+        query = b"SELECT given.*, %b FROM %b AS given" % (self._limits, self._prefix + call.function.encode())
+        async with self.connection() as connection:
+            cursor = await connection.execute(query, call.arguments)
+            return await cursor.fetchall()
 
     @asynccontextmanager
     async def direct(self) -> AsyncIterator[Connection]:

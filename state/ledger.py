@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -10,7 +10,7 @@ import psycopg
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 from state.codec import ExactSerializer
-from state.database import Database
+from state.database import Database, SqlCall
 from state.errors import DevfixError, EffectRefused, Fenced
 from state.patience import patient, patiently
 from state.runs import FENCED_SQLSTATE
@@ -59,20 +59,12 @@ class Effect(BaseModel):
         return self.settled_at or self.claimed_at
 
 
-class Claimed(NamedTuple):
-    """What the ledger says to an intent."""
-
-    effect: Effect
-    fresh: bool
-    """True: this claim made the row, so nobody has begun. False: the row was there, in the state that it says."""
-
-
 class Ledger(Protocol):
     """What every ledger promises."""
 
-    async def claim(self, intent: Intent, *, epoch: int) -> Claimed:
-        """Record the intent, or find what became of an earlier one: the same call's, or an equal effect's of this run
-        or of one that it branched from.
+    async def claim(self, intent: Intent, *, epoch: int) -> Effect | None:
+        """Record the intent: None where nobody has begun. Else what became of an earlier one, and nothing is recorded:
+        the same call's, or an equal effect's of this run or of one that it branched from.
 
         Raises Fenced when the attempt does not hold the run, EffectRefused for a known call with other arguments and
         for a row that can't be read.
@@ -114,66 +106,57 @@ class PostgresLedger:
     def __init__(self, *, database: Database) -> None:
         self._database = database
 
-    async def claim(self, intent: Intent, *, epoch: int) -> Claimed:
-        return await patiently(lambda: self._claim(intent, epoch))
+    async def claim(self, intent: Intent, *, epoch: int) -> Effect | None:
+        arguments = _CODEC.dumps_typed(dict(intent.arguments))[1]
+        call = SqlCall(
+            "claim_effect(%s, %s, %s, %s, %s, %s, %s, %s)",
+            (
+                intent.run_id,
+                epoch,
+                intent.call_id,
+                intent.tool,
+                intent.digest,
+                arguments,
+                intent.key,
+                intent.again,
+            ),
+        )
+        rows = await self._rows(call)
+        return matching(_effect(rows[0]), intent) if rows else None
 
-    async def _claim(self, intent: Intent, epoch: int) -> Claimed:
-        async with self._fenced(intent.run_id, epoch) as connection:
-            if known := await _known(connection, intent):
-                return Claimed(matching(known, intent), fresh=False)
-            arguments = _CODEC.dumps_typed(dict(intent.arguments))[1]
-            cursor = await connection.execute(
-                "INSERT INTO effects (run_id, call_id, tool, digest, arguments, key, epoch, state) "
-                "VALUES (%s, %s, %s, %s, %s, %s, %s, 'claimed') RETURNING *",
-                (intent.run_id, intent.call_id, intent.tool, intent.digest, arguments, intent.key, epoch),
-            )
-            return Claimed(_effect(await cursor.fetchone()), fresh=True)
-
-    @patient
     async def alike(self, intent: Intent) -> Effect | None:
-        async with self._database.transaction() as connection:
-            return await _known(connection, intent)
+        wanted = (intent.run_id, intent.call_id, intent.tool, intent.digest, intent.again)
+        rows = await self._rows(SqlCall("known_effect(%s, %s, %s, %s, %s)", wanted))
+        return _effect(rows[0]) if rows else None
 
     async def settle(self, run_id: str, call_id: str, receipt: Receipt, *, epoch: int) -> Effect:
-        return await self._change(
-            run_id, call_id, epoch, "settled", _CODEC.dumps_typed(receipt)[1], "state <> 'settled'"
-        )
+        stored = _CODEC.dumps_typed(receipt)[1]
+        return await self._change(run_id, call_id, epoch, ("claimed", "unknown", "absent"), "settled", stored)
 
     async def doubt(self, run_id: str, call_id: str, *, epoch: int) -> Effect:
-        return await self._change(run_id, call_id, epoch, "unknown", None, "state = 'claimed'")
+        return await self._change(run_id, call_id, epoch, ("claimed",), "unknown")
 
     async def missed(self, run_id: str, call_id: str, *, epoch: int) -> Effect:
-        return await self._change(run_id, call_id, epoch, "absent", None, "state = 'claimed'")
+        return await self._change(run_id, call_id, epoch, ("claimed",), "absent")
 
     async def retake(self, run_id: str, call_id: str, *, epoch: int) -> Effect:
-        return await self._change(run_id, call_id, epoch, "claimed", None, "state IN ('claimed', 'absent')")
+        return await self._change(run_id, call_id, epoch, ("claimed", "absent"), "claimed")
 
     async def _change(
-        self, run_id: str, call_id: str, epoch: int, state: EffectState, receipt: bytes | None, where: str
+        self,
+        run_id: str,
+        call_id: str,
+        epoch: int,
+        former: Sequence[EffectState],
+        state: EffectState,
+        receipt: bytes | None = None,
     ) -> Effect:
-        async def once() -> Effect:
-            async with self._fenced(run_id, epoch) as connection:
-                await connection.execute(
-                    "UPDATE effects SET state = %(state)s, receipt = %(receipt)s, epoch = %(epoch)s, "  # noqa: S608 - `where` is a constant
-                    "settled_at = CASE WHEN %(state)s = 'claimed' THEN NULL ELSE clock_timestamp() END "
-                    f"WHERE run_id = %(run)s AND call_id = %(call)s AND {where}",
-                    {"state": state, "receipt": receipt, "epoch": epoch, "run": run_id, "call": call_id},
-                )
-                cursor = await connection.execute(
-                    "SELECT * FROM effects WHERE run_id = %s AND call_id = %s", (run_id, call_id)
-                )
-                return _effect(await cursor.fetchone())
-
-        return await patiently(once)
+        given = (run_id, epoch, call_id, list(former), state, receipt)
+        rows = await self._rows(SqlCall("change_effect(%s, %s, %s, %s, %s, %s)", given))
+        return _effect(rows[0] if rows else None)
 
     async def release(self, run_id: str, call_id: str, *, epoch: int) -> None:
-        async def once() -> None:
-            async with self._fenced(run_id, epoch) as connection:
-                await connection.execute(
-                    "DELETE FROM effects WHERE run_id = %s AND call_id = %s AND state = 'claimed'", (run_id, call_id)
-                )
-
-        await patiently(once)
+        await self._rows(SqlCall("release_effect(%s, %s, %s)", (run_id, epoch, call_id)))
 
     @patient
     async def of(self, run_id: str) -> list[Effect]:
@@ -181,51 +164,13 @@ class PostgresLedger:
             cursor = await connection.execute("SELECT * FROM effects WHERE run_id = %s ORDER BY claimed_at", (run_id,))
             return [_effect(row) for row in await cursor.fetchall()]
 
-    def _fenced(self, run_id: str, epoch: int) -> _Fenced:
-        return _Fenced(self._database, run_id, epoch)
-
-
-async def _known(connection: Any, intent: Intent) -> Effect | None:
-    """The call's own row, else that of an equal effect, one that is settled before others."""
-    cursor = await connection.execute(
-        "WITH RECURSIVE line (run_id, parent) AS (SELECT run_id, parent FROM runs WHERE run_id = %(run)s UNION "
-        "SELECT r.run_id, r.parent FROM runs r JOIN line ON r.run_id = line.parent) "
-        "SELECT e.* FROM effects e JOIN line USING (run_id) WHERE (e.run_id = %(run)s AND e.call_id = %(call)s) "
-        "OR (e.tool = %(tool)s AND e.digest = %(digest)s AND NOT %(again)s) "
-        "ORDER BY (e.run_id = %(run)s AND e.call_id = %(call)s) DESC, e.state = 'settled' DESC, e.claimed_at LIMIT 1",
-        {
-            "run": intent.run_id,
-            "call": intent.call_id,
-            "tool": intent.tool,
-            "digest": intent.digest,
-            "again": intent.again,
-        },
-    )
-    row = await cursor.fetchone()
-    return _effect(row) if row else None
-
-
-class _Fenced:
-    """A transaction that only the run's present attempt gets."""
-
-    def __init__(self, database: Database, run_id: str, epoch: int) -> None:
-        self._transaction = database.transaction()
-        self._run_id = run_id
-        self._epoch = epoch
-
-    async def __aenter__(self) -> Any:
-        connection = await self._transaction.__aenter__()
+    async def _rows(self, call: SqlCall) -> list[dict[str, Any]]:
         try:
-            await connection.execute("SELECT hold_run(%s, %s)", (self._run_id, self._epoch))
+            return await patiently(lambda: self._database.rows(call))
         except psycopg.DatabaseError as error:
-            await self._transaction.__aexit__(type(error), error, error.__traceback__)
             if error.sqlstate != FENCED_SQLSTATE:
                 raise
             raise Fenced("another attempt holds this run now; the effect was not begun here") from None
-        return connection
-
-    async def __aexit__(self, *exception: Any) -> bool | None:
-        return await self._transaction.__aexit__(*exception)
 
 
 def _effect(row: Mapping[str, Any] | None) -> Effect:
@@ -250,11 +195,11 @@ class MemoryLedger:
         self.parents: dict[str, str] = {}
         self._rows: dict[tuple[str, str], Effect] = {}
 
-    async def claim(self, intent: Intent, *, epoch: int) -> Claimed:
+    async def claim(self, intent: Intent, *, epoch: int) -> Effect | None:
         self._hold(intent.run_id, epoch)
         if known := self._rows.get((intent.run_id, intent.call_id)) or self._alike(intent):
-            return Claimed(matching(known, intent), fresh=False)
-        effect = Effect(
+            return matching(known, intent)
+        self._rows[intent.run_id, intent.call_id] = Effect(
             run_id=intent.run_id,
             call_id=intent.call_id,
             tool=intent.tool,
@@ -266,8 +211,7 @@ class MemoryLedger:
             claimed_at=datetime.now(UTC),
             settled_at=None,
         )
-        self._rows[intent.run_id, intent.call_id] = effect
-        return Claimed(effect, fresh=True)
+        return None
 
     def _alike(self, intent: Intent) -> Effect | None:
         line = [intent.run_id]

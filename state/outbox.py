@@ -20,7 +20,7 @@ from state.database import Database
 from state.errors import Fenced
 from state.holder import Holder, is_gone, this_process
 from state.ids import short
-from state.ledger import Claimed, Effect, EffectState, Intent, Receipt
+from state.ledger import Effect, EffectState, Intent, Receipt
 from state.patience import patient
 from state.runs import Former
 
@@ -239,10 +239,10 @@ class LetterLedger:
         self._outbox = outbox
         self._letter, self._former = taken
 
-    async def claim(self, intent: Intent, *, epoch: int) -> Claimed:
+    async def claim(self, intent: Intent, *, epoch: int) -> Effect | None:
         if self._former is None and self._letter.missed:
-            return Claimed(self._effect("absent", None), fresh=False)
-        return Claimed(self._effect("claimed", None), fresh=self._former is None)
+            return self._effect("absent", None)
+        return self._effect("claimed", None) if self._former else None
 
     async def alike(self, intent: Intent) -> Effect | None:
         return None

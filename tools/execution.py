@@ -124,12 +124,12 @@ class Execution:
         arguments = {**args, "bound": dict(context.bound)}
         intent = _intent(context.run_id, context.call_id, tool.name, arguments, again=context.again)
         try:
-            claimed = await self._ledger.claim(intent, epoch=epoch)
+            known = await self._ledger.claim(intent, epoch=epoch)
         except EffectRefused as error:
             return Performed(ToolResult(content=str(error), is_error=True), "effect_refused")
-        if claimed.fresh:
+        if known is None:
             return await self._perform(tool, values, context, epoch)
-        return await self._recover(claimed.effect, tool, values, context, epoch)
+        return await self._recover(known, tool, values, context, epoch)
 
     async def _recover(
         self, effect: Effect, tool: Tool, values: Mapping[str, Any], context: ToolContext, epoch: int

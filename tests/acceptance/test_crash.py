@@ -41,10 +41,10 @@ def at(kind: Kind, side: Side, place: str, number: int = 1) -> Fault:
 
 
 RUNS = [
-    [at("kill", "before", "insert effects"), at("kill", "before", REFUND), at("kill", "done", LETTER)],
-    [at("kill", "done", "update effects.state"), at("cut", "done", "insert effects", 2)],
+    [at("kill", "before", "claim_effect"), at("kill", "before", REFUND), at("kill", "done", LETTER)],
+    [at("kill", "done", "change_effect"), at("cut", "done", "claim_effect", 2)],
     [at("cut", "before", "save_writes"), at("restart", "done", REFUND), at("kill", "answered", LETTER)],
-    [at("freeze", "done", "insert effects"), at("freeze", "answered", LETTER)],
+    [at("freeze", "done", "claim_effect"), at("freeze", "answered", LETTER)],
 ]
 
 
@@ -72,7 +72,7 @@ async def test_refunds_once_and_writes_once_whatever_happens(
         taken_over = []
         async with campaign(server, refunds(tmp_path, shop)) as under_way:
             places = {point.place for point in under_way.points}
-            assert {REFUND, LETTER, "insert effects", "update effects.state", "save_writes"} <= places
+            assert {REFUND, LETTER, "claim_effect", "change_effect", "save_writes"} <= places
             for faults in RUNS:
                 before = len(shop.refunds), len(shop.letters)
                 outcome = await under_way.run(faults)

@@ -22,9 +22,10 @@ class Safeguard(NamedTuple):
     """Each part of the removal is a lock of its own on the same door: only without all is anything to be seen."""
 
 
-RUNS, LEDGER, OUTBOX = "state/runs.py", "state/ledger.py", "state/outbox.py"
+RUNS, OUTBOX = "state/runs.py", "state/outbox.py"
 EXECUTION, APPROVALS, SAVER = "tools/execution.py", "state/approvals.py", "state/checkpointer.py"
 STEP = "state/migrations/0013_an_end_is_settled.sql"
+EFFECT = "state/migrations/0020_an_effect_is_one_statement.sql"
 
 SAFEGUARDS = (
     Safeguard(
@@ -55,7 +56,10 @@ SAFEGUARDS = (
         "fence of an effect",
         "a process that wakes up begins what its successor is about to do",
         "woken_elsewhere",
-        (Edit(LEDGER, '"SELECT hold_run(%s, %s)", (self._run_id, self._epoch)', '"SELECT 1"'),),
+        (
+            Edit(EFFECT, "    PERFORM hold_run(run, attempt);\n    RETURN QUERY", "    RETURN QUERY"),
+            Edit(EFFECT, "    PERFORM hold_run(run, attempt);\n    IF standing", "    IF standing"),
+        ),
     ),
     Safeguard(
         "one save, one step",
@@ -253,13 +257,7 @@ SAFEGUARDS = (
         "equal effects",
         "the model asks twice, and it is done twice",
         "asked_for_twice",
-        (
-            Edit(
-                LEDGER,
-                '        "OR (e.tool = %(tool)s AND e.digest = %(digest)s AND NOT %(again)s) "\n',
-                '        "OR (e.tool = %(tool)s AND e.digest = %(digest)s AND NOT %(again)s AND false) "\n',
-            ),
-        ),
+        (Edit(EFFECT, " OR (e.tool = called AND e.digest = digested AND NOT once_more)", ""),),
     ),
     Safeguard(
         "what was approved",

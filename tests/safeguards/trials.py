@@ -126,7 +126,7 @@ async def killed_after_an_effect(ground: Ground) -> None:
 
 async def frozen_after_an_intent(ground: Ground) -> None:
     """Before the effect; thawed as soon as another has taken over, and again only when that has ended the run."""
-    await refunds(ground, [at("freeze", "done", "insert effects")], [at("freeze", "done", "insert effects")])
+    await refunds(ground, [at("freeze", "done", "claim_effect")], [at("freeze", "done", "claim_effect")])
 
 
 async def frozen_before_a_save(ground: Ground) -> None:
@@ -137,7 +137,7 @@ async def frozen_before_a_save(ground: Ground) -> None:
 
 async def frozen_in_a_transaction(ground: Ground) -> None:
     """Whose rows are locked."""
-    await refunds(ground, [at("freeze", "before", "update effects.state")])
+    await refunds(ground, [at("freeze", "before", "update runs.status, update attempts.ended_at")])
 
 
 async def cut_off_in_a_save(ground: Ground) -> None:

@@ -22,7 +22,7 @@ _NEGOTIATIONS = {80877103, 80877104}
 """Asks for TLS or for GSSAPI; there is neither on loopback."""
 _WRITES = re.compile(
     r"\b(?:(INSERT)\s+INTO\s+|(DELETE)\s+FROM\s+)(?:\"?\w+\"?\.)?\"?(\w+)|"
-    r"\b(UPDATE)\s+(?:\"?\w+\"?\.)?\"?(\w+)\"?\s+(?:AS\s+\w+\s+)?SET\s+(\w+)|\b(record_step|save_writes|record_call)\(",
+    r"\b(UPDATE)\s+(?:\"?\w+\"?\.)?\"?(\w+)\"?\s+(?:AS\s+\w+\s+)?SET\s+(\w+)|\b(record_step|save_writes|record_call|claim_effect|change_effect|release_effect)\(",
     re.IGNORECASE,
 )
 _OWN_NAMES = re.compile(r"(?<=/)[^/]{16,}|\d+")
@@ -165,7 +165,7 @@ class _Session:
 
 
 def written(statement: str) -> list[str]:
-    """What a statement writes: "insert effects", "update effects.state", "record_step". The save of a step is called by
+    """What a statement writes: "insert approvals", "update runs.status", "record_step". The save of a step is called by
     its own name, also where it takes along the record of a call."""
     found = []
     for insert, delete, table, update, updated, column, function in _WRITES.findall(statement):
