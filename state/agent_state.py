@@ -68,13 +68,17 @@ class Task(BaseModel):
     snapshot: str | None
     work: dict[str, Any]
     """The job's settings: what of its part of the state is not a record of its own."""
+    seconds_left: float | None = None
+    """How long the run may still work."""
 
     @classmethod
     def of(cls, call: ToolCall | Mapping[str, Any], channels: Mapping[str, Any]) -> Task:
         """The call with what it needs of the state's channels."""
         work = {name: value for name, value in (channels.get("work") or {}).items() if not isinstance(value, dict)}
         chosen = {name: channels.get(name) for name in ("run_id", "step", "job", "snapshot")}
-        return cls.model_validate({**chosen, "call": call, "work": work})
+        seconds = (channels.get("budgets") or {}).get("seconds")
+        left = None if seconds is None else seconds - (channels.get("active_seconds") or 0.0)
+        return cls.model_validate({**chosen, "call": call, "work": work, "seconds_left": left})
 
 
 class Tried(BaseModel):

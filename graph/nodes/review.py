@@ -113,7 +113,8 @@ def _judge(state: AgentState, job: Job, failures: Sequence[tuple[Failure, int]],
             return _end(state, Standing("completed", reason), verdict.summary)
         case "tests_unreachable":
             return _end(state, Standing("failed", "tests_unreachable"), verdict.summary, details=verdict.details)
-    ruling = _answer(state, failures, in_vain)
+    cut = [failure.detail for failure, _ in failures if _is_cut_off(failure)]
+    ruling = _answer(state, [each for each in failures if not _is_cut_off(each[0])], in_vain)
     if ruling is not None and ruling["decision"] in {"stop", "escalate"}:
         return ruling
     limit = limit_of(state)
@@ -123,7 +124,14 @@ def _judge(state: AgentState, job: Job, failures: Sequence[tuple[Failure, int]],
         if limit is None or ruling["decision"] in {"ask", "escalate"}:
             return ruling
     # What is open is kept: whoever raises the limit goes on with it.
-    return {**_end(state, limit, used_up(state, limit)), "pending_actions": state.pending_actions}
+    ended = _end(state, limit, " ".join([used_up(state, limit), *(f"{why}." for why in cut)]))
+    report = ended["report"].model_copy(update={"left": [*cut, *ended["report"].left]})
+    return {**ended, "report": report, "pending_actions": state.pending_actions}
+
+
+def _is_cut_off(failure: Failure) -> bool:
+    """A call that the deadline cut off: it stays open, so the limit has the word."""
+    return failure.kind == "deadline" and failure.call_id is not None
 
 
 def _onwards(state: AgentState, job: Job, nudge: str) -> dict[str, Any]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from datetime import datetime
 
@@ -35,7 +36,7 @@ async def tool_execute(task: Task, *, services: Services) -> Update:
         known = ", ".join(each.name for each in job.toolbox)
         text = f"There is no tool {task.call.name}; there are: {known}."
         return _written(task, Performed(ToolResult(content=text, is_error=True), "unknown_tool"), {})
-    if tool.gated and task.call.origin == "model" and not await _is_granted(task, services):
+    if _is_approved(task, tool) and not await _is_granted(task, services):
         text = f"This call of {tool.name} is not one that a person has approved as it stands; it was not made."
         return _written(task, Performed(ToolResult(content=text, is_error=True), "effect_refused"), {})
     started = services.now()
@@ -43,12 +44,47 @@ async def tool_execute(task: Task, *, services: Services) -> Update:
     epoch = attempt.epoch
     async with _workspace(task, services, epoch) as workspace:
         context = await context_of(task, workspace, services)
-        with attempt.making(task.call.id, tool.name):
-            performed = _counted(await services.execution.perform(tool, task.call.args, context, epoch=epoch))
+        seconds = None if _is_approved(task, tool) else task.seconds_left
+        try:
+            with attempt.making(task.call.id, tool.name):
+                performing = services.execution.perform(tool, task.call.args, context, epoch=epoch)
+                performed = _counted(await _in_time(performing, seconds))
+        except _CutOff:
+            return await _left_open(task, tool, services, epoch, started)
         changed = await _snapshot(task, tool, services, workspace)
     performed = await _slim(performed, services)
     services.trace.record_with_step(_call(task, performed, epoch, started, services.now()))
     return _written(task, performed, {"snapshot": changed} if changed else {})
+
+
+class _CutOff(Exception):
+    """The run's time was over before the call was."""
+
+
+async def _in_time(performing: Awaitable[Performed], seconds: float | None) -> Performed:
+    """Raises _CutOff where the run's time is over first: the call is cancelled."""
+    try:
+        async with asyncio.timeout(seconds) as own:
+            return await performing
+    except TimeoutError:
+        if not own.expired():
+            raise
+    raise _CutOff
+
+
+async def _left_open(task: Task, tool: Tool, services: Services, epoch: int, started: datetime) -> Update:
+    """The call has no result: whoever gives the run more time makes it again, an effect by the rules of the ledger."""
+    why = f"{tool.name} ({task.call.id}) was stopped before it ended"
+    if tool.kind == "effect":
+        why += "; whether it happened is found out when the run goes on"
+    cut = _call(task, Performed(ToolResult(content=why, is_error=True), "deadline"), epoch, started, services.now())
+    await services.trace.record(cut.model_copy(update={"result": None}))
+    return update(failures=[Failure(kind="deadline", detail=why, step=task.step, call_id=task.call.id)])
+
+
+def _is_approved(task: Task, tool: Tool) -> bool:
+    """Whether a person is asked before the call. What they approved is done, also where the time is over meanwhile."""
+    return tool.gated and task.call.origin == "model"
 
 
 async def _is_granted(task: Task, services: Services) -> bool:

@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from graph.durable import RESUME_KEY
+from graph.jobs import Job
+from scripts.bootstrap import build
 from scripts.resuming import LimitReached, Raise, make_ready
 from scripts.starting import check_input
 from state.agent_state import RunInput
 from state.errors import InvalidState, Refused
 from state.runs import Run
-from tests.helpers.app import Driver, application_on
+from state.settings import Settings
+from state.trace import Call
+from tests.helpers.app import Driver, application_on, calls
 from tests.helpers.cli import Cli, standing
 from tests.helpers.endpoint import Chunks, Endpoint, Trickle, calling, chunk, endpoint
-from tests.helpers.notes import letters
+from tests.helpers.notes import NOTES, letters
+from tools.registry import Found, Toolbox, ToolContext, ToolResult, tool
 
 A_TURN_USD = (1000 * 2.5 + 200 * 10) / 1e6
 """What each answer costs with gpt-4o."""
@@ -165,6 +172,7 @@ async def test_b50_cheap_turns_with_a_huge_context_end_at_the_budget_and_go_on_w
 async def test_the_deadline_holds_in_the_middle_of_a_call(driver: Driver, server: Endpoint, pause: float) -> None:
     """The call is cut off, the trace tells of it, and with more time the run asks again."""
     server.answers = [Trickle([chunk(content="x")], pause=pause), turn(1, None), Trickle([chunk(content="x")])]
+    await driver.services.models.get("openai:some-model")  # loading its client takes some of the time
     run = await begun(driver, "openai:some-model", deadline_seconds=0.5)
     assert (str(run.standing), len(server.requests)) == ("failed: deadline", 1)
     assert [call.error for call in await driver.services.trace.of(run.run_id) if call.kind == "model"] == [
@@ -176,6 +184,112 @@ async def test_the_deadline_holds_in_the_middle_of_a_call(driver: Driver, server
     await make_ready(driver.application, run, Raise(deadline_seconds=2.0))
     await driver.agent.ainvoke(None, {"configurable": {"thread_id": run.run_id, RESUME_KEY: True}})
     assert (str((await driver.run()).standing), len(server.requests)) == ("failed: deadline", 3)
+
+
+async def raised(driver: Driver, **limits: Any) -> Run:
+    await make_ready(driver.application, await driver.run(), Raise(**limits))
+    await driver.agent.ainvoke(None, {"configurable": {"thread_id": driver.run_id, RESUME_KEY: True}})
+    return await driver.run()
+
+
+async def test_the_deadline_holds_in_the_middle_of_a_tools_call(driver: Driver) -> None:
+    """It is cut off and has no result; the report and the trace name it. With more time it is made again, and the model
+    is not asked for it twice."""
+    turns = [
+        calls(("look", {"what": "sea", "seconds": 1.5}), ("look", {"what": "sky"})),
+        calls(("look", {"what": "all"})),
+    ]
+    began = time.monotonic()
+    run = await driver.start(turns, deadline_seconds=0.5)
+    assert (str(run.standing), time.monotonic() - began < 1.4) == ("failed: deadline", True)
+    assert run.report is not None
+    assert "look (" in str(run.report["summary"])
+    assert "was stopped before it ended" in str(run.report["left"])
+    assert ["deadline" in (call.error or "") for call in await tool_calls(driver)] == [False, True]
+    with pytest.raises(LimitReached, match="--deadline-seconds"):
+        await raised(driver)
+    await raised(driver, deadline_seconds=60.0)
+    results = [each["content"] for each in (await driver.state())["messages"] if each["type"] == "tool"]
+    assert sorted(results[:2]) == ["saw sea", "saw sky"]
+    assert [call.name for call in await tool_calls(driver)].count("look") == 4
+
+
+async def tool_calls(driver: Driver) -> list[Call]:
+    return [call for call in await driver.services.trace.of(driver.run_id) if call.kind == "tool"]
+
+
+def sending(*, late: bool, checkable: bool) -> Job:
+    """The notes job with an effect that nobody is asked about, and that hangs the first time: before the letter is
+    posted, or after."""
+
+    async def find(args: Mapping[str, Any], context: ToolContext) -> Found:
+        sent = letters(Path(str(context.work["letters"])))
+        return next((letter for letter in sent if letter["key"] == context.key), None)
+
+    async def send(to: str, *, context: ToolContext) -> ToolResult:
+        """Send a letter."""
+        sink = Path(str(context.work["letters"]))
+        mark = sink.with_suffix(".tried")
+        first = not mark.exists()
+        mark.touch()
+        if first and late:
+            await asyncio.sleep(30)
+        before = sink.read_text() if sink.exists() else ""
+        sink.write_text(before + json.dumps({"to": to, "key": context.key}) + "\n")
+        if first:
+            await asyncio.sleep(30)
+        return ToolResult(content="sent", facts={"to": to})
+
+    made = tool(kind="effect", gated=False, verify=find if checkable else None, uncheckable=not checkable)(send)
+    return replace(NOTES, toolbox=Toolbox.of([*NOTES.toolbox, made]))
+
+
+@pytest.mark.parametrize(
+    ("late", "checkable", "ends", "sent"),
+    [
+        (False, True, "waiting: approval", 1),
+        (True, True, "waiting: approval", 1),
+        (False, False, "waiting: escalation", 1),
+        (True, False, "waiting: escalation", 0),
+    ],
+)
+async def test_an_effect_that_the_deadline_cuts_off_is_looked_for_when_the_run_goes_on(
+    database_url: str, tmp_path: Path, late: bool, checkable: bool, ends: str, sent: int
+) -> None:
+    """What is there is settled, what is not is done; where nobody can know, a person is asked. Never twice."""
+    settings = Settings(database_url=database_url, home=tmp_path / "home", tool_retries=0)
+    application = build(settings, label="test", jobs={"notes": sending(late=late, checkable=checkable)})
+    driver = Driver(application, tmp_path)
+    turns = [calls(("send", {"to": "ada"})), calls(("post", {"to": "bob", "text": "dear"}))]
+    run = await driver.start(turns, deadline_seconds=0.5)
+    assert str(run.standing) == "failed: deadline"
+    assert run.report is not None
+    assert "whether it happened is found out" in str(run.report["summary"])
+    assert [effect.state for effect in await driver.services.ledger.of(run.run_id)] == ["claimed"]
+    assert str((await raised(driver, deadline_seconds=60.0)).standing) == ends
+    assert len(letters(driver.letters)) == sent
+    await application.services.close()
+
+
+async def test_what_a_person_approved_is_done_though_the_time_is_over_meanwhile(
+    database_url: str, tmp_path: Path
+) -> None:
+    """It has its own time, and the run ends at its limit behind it."""
+
+    async def carry(to: str, *, context: ToolContext) -> str:
+        """Carry a letter there, which takes a while."""
+        await asyncio.sleep(1.0)
+        return f"carried to {to}"
+
+    toolbox = Toolbox.of([*NOTES.toolbox, tool(kind="effect", uncheckable=True)(carry)])
+    settings = Settings(database_url=database_url, home=tmp_path / "home", tool_retries=0)
+    application = build(settings, label="test", jobs={"notes": replace(NOTES, toolbox=toolbox)})
+    driver = Driver(application, tmp_path)
+    run = await driver.start([calls(("carry", {"to": "ada"}))], deadline_seconds=0.8)
+    assert str(run.standing) == "waiting: approval"
+    assert str((await driver.approved()).standing) == "failed: deadline"
+    assert [effect.state for effect in await driver.services.ledger.of(run.run_id)] == ["settled"]
+    await application.services.close()
 
 
 async def test_a_budget_of_money_without_a_price_begins_nothing(driver: Driver, server: Endpoint) -> None:

@@ -567,6 +567,14 @@ _BUDGETS: Final = [
         limits={"deadline_seconds": 1.5},
         settings={"model_pause_seconds": 8.0},
     ),
+    _budget(
+        "time is over while a tool hangs",
+        does("look", "h", what="the horizon", seconds=50.0),
+        ends=DEADLINE,
+        asks=1,
+        limits={"deadline_seconds": 1.5},
+        limits_a_turn={"deadline_seconds": 0.0},
+    ),
 ]
 
 
