@@ -175,7 +175,7 @@ def faults(
     from scripts.bench.faults.campaign import faults as chosen
     from scripts.bench.faults.campaign import measure
     from scripts.bench.faults.figures import FaultFigures, table
-    from scripts.bench.faults.peer import measure_peers
+    from scripts.bench.faults.peer import installed, measure_peers
     from scripts.bench.faults.servers import opened
     from scripts.cli.output import put, put_facts, say
     from scripts.signals import Signals
@@ -183,9 +183,10 @@ def faults(
 
     async def everything() -> FaultFigures:
         settings, rows = read_settings(), chosen(only)
+        interpreters = await installed(settings) if peer else []
         async with opened(settings, server or [], rows) as servers:
             found = await measure(seeds=seeds, kills=kills, only=only, servers=servers, tell=say)
-        return found.model_copy(update={"peers": await measure_peers(settings, rows, tell=say)}) if peer else found
+        return found.model_copy(update={"peers": await measure_peers(interpreters, rows, tell=say)}) if peer else found
 
     signals = Signals()
     try:

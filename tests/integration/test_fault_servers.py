@@ -84,7 +84,7 @@ async def test_llmock_gives_the_answers_in_turn(mock: Llmock) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "HTTP 503 for ever, of the fallback too",
+        "HTTP 401 of the fallback",
         "a stream that is cut in a call, for ever",
         "a stream that breaks off in the text, once",
         "arguments that are cut, once",

@@ -188,7 +188,7 @@ def table(figures: FaultFigures) -> str:
     lines = [*_rows([*figures.groups, total]), "", str(figures.no_progress)]
     if figures.servers:
         lines += ["", "With the answers of others' servers:", "", *_rows(figures.servers)]
-        lines += ["", f"{len(figures.only_here)} rows none of them can say: {'; '.join(figures.only_here)}"]
+        lines += ["", f"Rows that none of them can say: {'; '.join(figures.only_here) or 'none'}"]
     lines += [f"- {each}" for each in figures.wrong]
     if figures.peers:
         lines += ["", peer_table([*([figures.own] if figures.own.groups else []), *figures.peers])]

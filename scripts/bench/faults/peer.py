@@ -153,13 +153,19 @@ class _Program:
             await self._process.wait()
 
 
-async def measure_peers(settings: Settings, rows: Sequence[Row], *, tell: Callable[[str], None]) -> list[PeerFigures]:
-    """Each row once with each system. Raises DevfixError where an environment can't be made."""
-    folders = [await asyncio.to_thread(environment, settings.home / "peers", each.requirements) for each in SYSTEMS]
-    return [
-        await _measured(system, folder / "python", [row for row in rows if row.group != "database"], tell)
-        for system, folder in zip(SYSTEMS, folders, strict=True)
-    ]
+async def installed(settings: Settings) -> list[Path]:
+    """The interpreter of each of `SYSTEMS`, in an environment below DEVFIX_HOME. Raises DevfixError where one can't be
+    made."""
+    cache = settings.home / "peers"
+    return [await asyncio.to_thread(environment, cache, each.requirements) / "python" for each in SYSTEMS]
+
+
+async def measure_peers(
+    interpreters: Sequence[Path], rows: Sequence[Row], *, tell: Callable[[str], None]
+) -> list[PeerFigures]:
+    """Each row once with each of `SYSTEMS`, but those of the database."""
+    theirs = [row for row in rows if row.group != "database"]
+    return [await _measured(system, python, theirs, tell) for system, python in zip(SYSTEMS, interpreters, strict=True)]
 
 
 async def _measured(system: System, python: Path, rows: Sequence[Row], tell: Callable[[str], None]) -> PeerFigures:

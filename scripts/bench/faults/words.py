@@ -87,13 +87,14 @@ def for_llmock(answer: Answer) -> list[Words] | None:
 
 
 def _llmock_error(reply: Reply) -> list[Words] | None:
-    """What passes comes with a time to wait, of its own where it is told none."""
+    """To what passes it gives a time to wait, of its own where it is told none."""
     told = reply.body.get("error") if isinstance(reply.body, dict) else None
     wait = reply.headers.get("retry-after", "")
     said = reply.status == 429 and not wait.isdecimal()
     if reply.status < 400 or told is None or said or (wait and not wait.isdecimal()):
         return None
-    return [{"type": "fail", "status": reply.status, **told, "retry_after": float(wait or 0)}]
+    given = {"retry_after": float(wait)} if wait else {}
+    return [{"type": "fail", "status": reply.status, **told, **given}]
 
 
 def _llmock_fault(kind: str, chunks: Chunks, **more: float) -> list[Words] | None:
