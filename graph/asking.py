@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
+from langchain_core.messages import BaseMessage
 from langgraph.config import get_stream_writer
 
 from graph.attempt import Attempt
+from graph.limits import reached
 from graph.models.trouble import ModelTrouble
 from graph.services import Services
+from graph.spending import lost
 from state.agent_state import AgentState
 from state.trace import Call
 
@@ -24,7 +28,14 @@ class RunAsker:
     one of the run; with `text` for what the answer grew by; with `waits` (seconds) and `why` while nobody is asked.
     """
 
-    def __init__(self, state: AgentState, services: Services, attempt: Attempt, call: Call) -> None:
+    def __init__(
+        self, state: AgentState, services: Services, attempt: Attempt, call: Call, tools: Sequence[Mapping[str, Any]]
+    ) -> None:
+        self.asked: Sequence[BaseMessage] = ()
+        """What the present try was asked."""
+        self.cost_usd, self.tokens = state.cost_usd, state.tokens
+        """What the run has used, tries that came to nothing included."""
+        self._tools = tools
         self._state = state
         self._services = services
         self._attempt = attempt
@@ -63,12 +74,18 @@ class RunAsker:
         self._write({"asking": model, "waits": seconds, "why": why})
 
     async def missed(self, model: str, trouble: ModelTrouble) -> None:
-        times = {"started_at": self._started, "ended_at": self._services.now()}
-        await self._services.trace.record(self._call.model_copy(update={"name": model, "error": str(trouble), **times}))
+        told: dict[str, Any] = {"started_at": self._started, "ended_at": self._services.now()}
+        if trouble.may_cost:
+            used = lost(self.asked, self._tools, trouble.received, self._services.prices.of(model))
+            self.cost_usd, self.tokens = self.cost_usd + (used.usd or 0.0), self.tokens + used.tokens
+            told["cost_usd"] = used.usd
+        await self._services.trace.record(self._call.model_copy(update={"name": model, "error": str(trouble), **told}))
 
     def hurried(self) -> bool:
-        """Who puts the run down, or its own time, does not wait for a model."""
-        return self.seconds_left() <= 0 or self._attempt.control.drain_requested
+        """Who puts the run down, or its own limits, does not wait for a model."""
+        budgets = self._state.budgets
+        spent = reached(budgets, cost_usd=self.cost_usd, tokens=self.tokens, step=self._state.step, active_seconds=0.0)
+        return self.seconds_left() <= 0 or spent is not None or self._attempt.control.drain_requested
 
     def seconds_left(self) -> float:
         seconds = (self._services.now() - self._began).total_seconds()

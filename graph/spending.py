@@ -35,6 +35,14 @@ def unpriced(models: Sequence[str], limit: float | None, prices: Prices) -> str 
     )
 
 
+def lost(asked: Sequence[BaseMessage], tools: Sequence[Mapping[str, Any]], received: int, price: Price | None) -> Spent:
+    """For a question whose answer broke off after about so many tokens: what its server may charge for."""
+    if price is FREE:
+        return Spent(0, 0.0)
+    usage = _Usage(sum(map(tokens_of, asked)) + tokens_of(list(tools)), 0, 0, received)
+    return Spent(sum(usage), None if price is None else _cost(usage, price))
+
+
 class _Usage(NamedTuple):
     fresh: int
     cached: int

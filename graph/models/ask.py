@@ -81,7 +81,8 @@ async def ask(
     except TimeoutError:
         if not deadline.expired():
             raise
-        raise ModelTrouble("model_error", f"the answer had not ended after {seconds:g} s") from None
+        told = f"the answer had not ended after {seconds:g} s"
+        raise ModelTrouble("model_error", told, unanswered=True) from None
     if not chunks:
         raise ModelTrouble("model_error", "the model ended its answer before it began")
     return _answer(_capped(whole(chunks), getattr(model, "max_tokens", None)), call_id, _known_ids(messages), tools)

@@ -19,6 +19,7 @@ from langchain_core.language_models import BaseChatModel
 from graph.models.ask import Answer, Heard
 from graph.models.load import ModelLoader
 from graph.models.trouble import ModelTrouble
+from graph.spending import BYTES_A_TOKEN
 from state.errors import Refused
 from state.model_settings import ModelSettings
 from state.pauses import Pauses, Turn
@@ -51,7 +52,7 @@ class Asker(Protocol):
         """This model was asked and did not answer."""
 
     def hurried(self) -> bool:
-        """Whether to wait no longer."""
+        """Whether to wait, and to ask, no longer."""
 
     def seconds_left(self) -> float:
         """How much longer a call may take, for whoever asks."""
@@ -138,6 +139,8 @@ class _Tries:
         self._bearing = bearing
         self._left = left
         self._why = "its server asks for a pause"
+        self._received = 0
+        """About how many tokens of the answer to the present try have come."""
 
     async def answer(self, question: Question) -> Answer:
         chain, model = self._chain, await self._model()
@@ -145,8 +148,11 @@ class _Tries:
         retries, count = 0 if self._is_failing else chain.retries, 0
         try:
             while True:
+                if count and self._asker.hurried():
+                    raise PutDown
                 turn = await self._turn(place)
                 self._asker.begins(self._name)
+                self._received = 0
                 try:
                     answer = await self._in_time(question(model, self._heard(place, turn)))
                 except ModelTrouble as trouble:
@@ -172,7 +178,9 @@ class _Tries:
         except TimeoutError:
             if not own.expired():
                 raise
-        await self._asker.missed(self._name, ModelTrouble("model_error", "cut off: the time of the run was used up"))
+        trouble = ModelTrouble("model_error", "cut off: the time of the run was used up", unanswered=True)
+        trouble.received = self._received
+        await self._asker.missed(self._name, trouble)
         raise PutDown
 
     @property
@@ -203,6 +211,7 @@ class _Tries:
 
         async def heard(text: str) -> None:
             nonlocal on_trial
+            self._received += max(1, -(-len(text) // BYTES_A_TOKEN))
             if on_trial and place is not None:
                 on_trial = False
                 await self._chain.pauses.over(place)
@@ -213,6 +222,7 @@ class _Tries:
 
     async def _missed(self, trouble: ModelTrouble, place: str | None, turn: Turn, count: int) -> float:
         """How long to wait before the next try; where it is too much for the server, so does everybody else."""
+        trouble.received = self._received
         await self._asker.missed(self._name, trouble)
         settings, chance = self._chain.settings, self._chain.chance()
         backoff = min(settings.model_pause_seconds * 2.0**count, LONGEST_PAUSE_SECONDS) * (0.5 + chance / 2)

@@ -260,7 +260,15 @@ class _Tamed(_Client):
         limited = status == 429 or pause is not None
         overflow = _is_overflow(error, status)
         remedy: Remedy = "another" if overflow else _remedy(error, status, headers)
-        return ModelTrouble("model_error", said, remedy=remedy, pause=pause, limited=limited, overflow=overflow)
+        return ModelTrouble(
+            "model_error",
+            said,
+            remedy=remedy,
+            pause=pause,
+            limited=limited,
+            overflow=overflow,
+            unanswered=any(isinstance(cause, httpx2.ReadTimeout) for cause in _causes(error)),
+        )
 
     def _scrubbed(self, text: str) -> str:
         """Without the secrets, which some servers and proxies send back in their errors."""

@@ -38,6 +38,7 @@ class ModelTrouble(Exception):
         pause: float | None = None,
         limited: bool = False,
         overflow: bool = False,
+        unanswered: bool = False,
     ) -> None:
         super().__init__(message)
         self.kind = kind
@@ -48,6 +49,15 @@ class ModelTrouble(Exception):
         """It is too much for the server, so the pause is for everybody who asks it."""
         self.overflow = overflow
         """The conversation is longer than the model's window."""
+        self.unanswered = unanswered
+        """The question was sent, and nobody said what became of it."""
+        self.received = 0
+        """About how many tokens of an answer had come by then."""
+
+    @property
+    def may_cost(self) -> bool:
+        """Whether the server has worked on an answer. A refusal costs nothing."""
+        return self.unanswered or self.received > 0
 
 
 def trouble_of(error: ModelError) -> ModelTrouble:

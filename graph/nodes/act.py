@@ -12,6 +12,7 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
 from graph.asking import RunAsker
+from graph.attempt import Attempt
 from graph.jobs import Job, dressed
 from graph.limits import limit_of
 from graph.models.ask import Answer, Heard, ask
@@ -41,21 +42,28 @@ async def act(state: AgentState, *, services: Services) -> Update:
     call_id = f"model-{state.step + 1}"
     attempt = services.attempt(state.run_id)
     call = _call(state, started, attempt.epoch, call_id, _request(state, prompt, job))
+    asker = RunAsker(state, services, attempt, call, job.toolbox.schemas)
     try:
         with attempt.making(call_id, f"a call of the model {state.model}"):
-            answered = await _ask(state, messages, job, call, services)
+            answered = await _ask(state, messages, job, asker, call_id, services)
     except PutDown:
-        return update(decision=None, active_seconds=state.active_seconds + attempt.lap())
+        return update(decision=None, **_used(state, asker, attempt))
     except ModelTrouble as trouble:
         failure = Failure(kind=trouble.kind, detail=str(trouble), step=state.step)
-        return update(failures=[failure], pending_actions=[], active_seconds=state.active_seconds + attempt.lap())
-    cost = _spent(answered, messages, job, services)
+        return update(failures=[failure], pending_actions=[], **_used(state, asker, attempt))
+    cost = spent(answered.answer.record, asker.asked, job.toolbox.schemas, services.prices.of(answered.model))
     services.trace.record_with_step(_answered(call, answered, cost.usd).model_copy(update={"ended_at": services.now()}))
-    return _turn(state, answered, job, cost, attempt.lap())
+    return _turn(state, answered, job, cost, _used(state, asker, attempt))
+
+
+def _used(state: AgentState, asker: RunAsker, attempt: Attempt) -> dict[str, Any]:
+    """What the run has used, with tries that came to nothing."""
+    seconds = state.active_seconds + attempt.lap()
+    return {"cost_usd": asker.cost_usd, "tokens": asker.tokens, "active_seconds": seconds}
 
 
 async def _ask(
-    state: AgentState, messages: Sequence[BaseMessage], job: Job, call: Call, services: Services
+    state: AgentState, messages: Sequence[BaseMessage], job: Job, asker: RunAsker, call_id: str, services: Services
 ) -> Answered:
     schemas = job.toolbox.schemas
 
@@ -63,14 +71,14 @@ async def _ask(
         seconds = services.settings.model_call_seconds if hasattr(model, "place") else None
 
         async def put(fitting: Sequence[BaseMessage]) -> Answer:
-            return await ask(model, fitting, schemas, call_id=call.call_id, seconds=seconds, heard=heard)
+            asker.asked = fitting
+            return await ask(model, fitting, schemas, call_id=call_id, seconds=seconds, heard=heard)
 
         window = getattr(model, "window", None)
         if window is None:
             return await put(messages)
         return await condensed(put, messages, most_tokens=window - tokens_of(schemas), digest=_so_far(state))
 
-    asker = RunAsker(state, services, services.attempt(state.run_id), call)
     try:
         return await services.chain.ask(state.model, question, asker)
     finally:
@@ -83,11 +91,7 @@ def _so_far(state: AgentState) -> str:
     return "\n".join(["The plan:", *plan, "What was tried:", *what_was_tried(state.attempts, most=50)])
 
 
-def _spent(answered: Answered, messages: Sequence[BaseMessage], job: Job, services: Services) -> Spent:
-    return spent(answered.answer.record, messages, job.toolbox.schemas, services.prices.of(answered.model))
-
-
-def _turn(state: AgentState, answered: Answered, job: Job, cost: Spent, seconds: float) -> Update:
+def _turn(state: AgentState, answered: Answered, job: Job, cost: Spent, used: Mapping[str, Any]) -> Update:
     answer = answered.answer
     calls = [
         dressed(ToolCall(id=str(call["id"]), name=call["name"], args=call["args"]), job)
@@ -100,9 +104,9 @@ def _turn(state: AgentState, answered: Answered, job: Job, cost: Spent, seconds:
         pending_actions=calls,
         answered_by=answered.model,
         idle_turns=_idle_turns(state, answer),
-        cost_usd=state.cost_usd + (cost.usd or 0.0),
-        tokens=state.tokens + cost.tokens,
-        active_seconds=state.active_seconds + seconds,
+        cost_usd=used["cost_usd"] + (cost.usd or 0.0),
+        tokens=used["tokens"] + cost.tokens,
+        active_seconds=used["active_seconds"],
         decision=None,
     )
 

@@ -24,7 +24,7 @@ from state.settings import Settings
 from state.trace import Call
 from tests.helpers.app import Driver, application_on, calls
 from tests.helpers.cli import Cli, standing
-from tests.helpers.endpoint import Chunks, Endpoint, Trickle, calling, chunk, endpoint
+from tests.helpers.endpoint import Chunks, Endpoint, Hangup, Reply, Trickle, calling, chunk, endpoint
 from tests.helpers.notes import NOTES, letters
 from tools.registry import Found, Toolbox, ToolContext, ToolResult, tool
 
@@ -166,6 +166,46 @@ async def test_b50_cheap_turns_with_a_huge_context_end_at_the_budget_and_go_on_w
     assert await said("resume", "last", "--budget-usd", 9) == (3, "waiting: approval", 10)
     assert await said("approve", "last") == (0, "completed: done", 10)
     assert len(letters(sink)) == 1
+
+
+BREAKS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "cut in the middle": ([*calling(("c", "look", '{"what": "'))[:1], "data: {broken\n\n"], {}),
+    "silent after a word": (Trickle([chunk(content="I")], pause=60.0), {"model_silence_seconds": 0.3}),
+    "silent from the start": (Trickle([": wait\n\n"], pause=60.0), {"model_silence_seconds": 0.3}),
+    "without an end": (Trickle([chunk(content="on and ")], pause=0.02), {"model_call_seconds": 0.4}),
+}
+
+
+@pytest.mark.parametrize("how", BREAKS)
+async def test_tries_whose_answers_break_off_cost_what_their_server_may_charge(
+    database_url: str, tmp_path: Path, server: Endpoint, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """The question and what came of the answer; so money ends a run after the try that used it up, and no further one
+    is made, nor is another model asked."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-devfix-test")
+    answer, settings = BREAKS[how]
+    patient = {"model_pause_seconds": 0.01, "fallback_models": ["openai:gpt-4o-mini"], **settings}
+    application = application_on(database_url, tmp_path, **patient)
+    driver = Driver(application, tmp_path)
+    server.answers = [answer]
+    a_try = 400 * 2.5 / 1e6  # at least, by the size of prompt and tools
+    run = await begun(driver, "openai:gpt-4o", budget_usd=1.9 * a_try)
+    assert str(run.standing) == "failed: budget"
+    assert len(server.requests) == 2
+    assert run.cost_usd >= 2 * a_try
+    made = [call for call in await driver.services.trace.of(run.run_id) if call.kind == "model"]
+    assert sum(call.cost_usd or 0.0 for call in made) == pytest.approx(run.cost_usd)
+    await application.services.close()
+
+
+@pytest.mark.parametrize("answer", [Reply(503), Reply(429, headers={"retry-after-ms": "1"}), Hangup()])
+async def test_a_refused_try_costs_nothing(driver: Driver, server: Endpoint, answer: Any) -> None:
+    """Nor one that never had an answer's beginning because its connection was closed at once."""
+    server.answers = [answer, answer, turn(0, None)]
+    driver.services.chain.settings.model_pause_seconds = 0.01
+    run = await begun(driver, "openai:gpt-4o", budget_tokens=1)
+    made = [call.cost_usd for call in await driver.services.trace.of(run.run_id) if call.kind == "model"]
+    assert (made[:2], len(made)) == ([None, None], 3)
 
 
 @pytest.mark.parametrize("pause", [0.05, 60.0])
