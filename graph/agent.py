@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from copy import copy
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
@@ -81,7 +82,8 @@ def _on_task(services: Services) -> Callable[..., Awaitable[Mapping[str, Any]]]:
 def _to_review(state: dict[str, Any], error: NodeError) -> Command[Any]:
     """A node broke: review reads of it as a failure. What DevFix raises on purpose is not a node's failure."""
     if isinstance(error.error, DevfixError):
-        raise error.error
+        # Not the same object: LangGraph holds that one for handled, and would save the step without the node's writes.
+        raise copy(error.error) from error.error
     detail = f"{error.node} failed: {type(error.error).__name__}: {error.error}"
     failure = Failure(kind="internal", detail=detail, step=int(state.get("step") or 0))
     return Command(goto="review", update=update(failures=[failure]))

@@ -11,14 +11,16 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, Final
 
 from scripts.bench.crash.campaign import own_server
 from scripts.bench.faults.blows import Blows
+from scripts.bench.faults.conversation import complaints
 from scripts.bench.faults.endpoint import Answer, Blow, Endpoint, Strike, endpoint
 from scripts.bench.faults.errand import ERRAND, letters
 from scripts.bench.faults.figures import RAN, FaultFigures, Outcome, fault_figures
@@ -70,6 +72,7 @@ class Trial:
     killed: bool = False
     server: Server | None = None
     """Who gives the model's answers, where the endpoint does not itself."""
+    end_seconds: float = END_SECONDS
     run_id: str = field(default_factory=lambda: str(uuid.uuid4()))
     unapproved: int = 0
     approved: bool = False
@@ -102,11 +105,14 @@ class Trial:
         ):
             settings = self._settings([each.url for each in (first, second) if each])
             try:
-                async with asyncio.timeout(END_SECONDS):
+                async with asyncio.timeout(self.end_seconds):
                     run, ran = await self._run(settings)
             except TimeoutError:
                 run, ran = None, []
-                self.trouble.append(f"it had not ended after {END_SECONDS:.0f} s")
+                self.trouble.append(f"it had not ended after {self.end_seconds:.0f} s")
+            except DevfixError as error:
+                run, ran = None, []
+                self.trouble.append(f"nobody can tell how it stands: {error}")
             finally:
                 await asyncio.to_thread(self._end_victim)
             await self.world.blows.healed()
@@ -148,6 +154,8 @@ class Trial:
         try:
             run = await self._to_the_end(application, given)
             trace = await application.services.trace.of(self.run_id)
+            state = await application.agent().aget_state({"configurable": {"thread_id": self.run_id}})
+            self.trouble += [str(each["detail"]) for each in state.values["failures"] if each["kind"] == "internal"]
         finally:
             await application.services.close()
         return run, [call.name for call in trace if call.kind == "tool"]
@@ -202,7 +210,7 @@ class Trial:
     def _judged(
         self, run: Run | None, ran: Sequence[str], first: Endpoint, second: Endpoint | None, seconds: float
     ) -> Outcome:
-        standing, row = str(run.standing) if run else "hangs", self.row
+        standing, row = str(run.standing) if run else "no end", self.row
         asked, asked_second = len(first.requests) - self.place, len(second.requests) if second else 0
         again = self.killed_at + 1 if self.killed else 0
         posted = len(letters(self.sink))
@@ -212,6 +220,8 @@ class Trial:
         self.trouble += [
             f"{name}{RAN}" for name in row.never if ran.count(name) > (self.place if name == "look" else 0)
         ]
+        self.trouble += [f"a letter to {each['to']}" for each in letters(self.sink) if each["to"] != "ada"]
+        self.trouble += self._of_requests(first, second)
         too_many = _beyond(asked, row.asks, again) + _beyond(asked_second, row.second_asks, again)
         return Outcome(
             row=row.name,
@@ -229,6 +239,23 @@ class Trial:
             trouble=self.trouble,
             seconds=round(seconds, 2),
         )
+
+    def _of_requests(self, first: Endpoint, second: Endpoint | None) -> Iterator[str]:
+        """What is wrong with what the models were asked."""
+        row, place = self.row, self.place
+        for served in filter(None, (first, second)):
+            refused = (why for request in served.requests for why in complaints(request))
+            yield from (f"no provider takes the conversation: {why}" for why in islice(refused, 1))
+        said = (str(each.get("content")) for request in first.requests[place + 1 :] for each in request["messages"])
+        if row.told and not any(row.told in each for each in said):
+            yield f"the model was not told {row.told!r}"
+        if (asked := len(first.requests) - place) < row.least:
+            yield f"asked {asked} times only"
+        if second is not None and row.second_asks and not second.requests:
+            yield "the fallback was not asked"
+        pauses = [later - sooner for sooner, later in pairwise(first.moments[place : place + 2])]
+        if not self.killed and any(pause < row.waits for pause in pauses):
+            yield f"asked again after {pauses[0]:.3f} s"
 
 
 def _beyond(asked: int, most: int | None, again: int) -> int:

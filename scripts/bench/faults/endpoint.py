@@ -77,6 +77,8 @@ class Endpoint:
         self.answers = list(answers)
         self.strike = strike
         self.requests: list[dict[str, Any]] = []
+        self.moments: list[float] = []
+        """When each request came, by the event loop's clock."""
         self.heads: list[dict[str, str]] = []
         """The headers of each request, and its first line under ""."""
         self.trouble: list[str] = []
@@ -108,6 +110,7 @@ class Endpoint:
         self.heads.append({"": first, **head})
         body = await reader.readexactly(int(head["content-length"]))
         self.requests.append(json.loads(body))
+        self.moments.append(asyncio.get_running_loop().time())
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if not isinstance(answer, Blow):
             await self._give(answer, raw + body, writer)

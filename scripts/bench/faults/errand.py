@@ -15,7 +15,7 @@ from pydantic import BaseModel, JsonValue
 from graph.jobs import Begun, Job, Verdict
 from graph.jobs.basic import BasicRules
 from state.agent_state import AgentState, RunInput
-from state.errors import EffectRefused
+from state.errors import EffectRefused, HomeUnwritable
 from state.settings import Settings
 from state.snapshots import Snapshots
 from tools.registry import Found, Toolbox, ToolContext, ToolResult, tool
@@ -79,7 +79,7 @@ def _returning(value: Any) -> Callable[[int], Awaitable[Any]]:
 _MOODS: Mapping[str, Callable[[int], Awaitable[Any]]] = {
     "sees": _returning(ToolResult(content="it is there")),
     "raises": _fail,
-    "tells an error": _returning(ToolResult(content="it is broken", is_error=True)),
+    "tells an error": _returning(ToolResult(content="it is broken", facts={"posted": True}, is_error=True)),
     "hangs": _hang,
     "refuses the connection": _refuse_the_connection,
     "exits": _exit,
@@ -100,6 +100,10 @@ async def moody(mood: str, turn: int = 0, *, context: ToolContext) -> ToolResult
         if _is_first(context):
             raise ConnectionRefusedError("nobody listens yet")
         return ToolResult(content="somebody listens")
+    if mood == "finds no room, once":
+        if _is_first(context):
+            raise HomeUnwritable("there is no room for what it found")
+        return ToolResult(content="there is room")
     found: ToolResult = await _MOODS[mood](turn)
     return found
 

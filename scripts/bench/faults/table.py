@@ -50,11 +50,17 @@ class Row:
     """How the run stands in the end. Where it waits for an approval on the way, a person approves."""
     asks: int | None = None
     """How often the model is asked, from the fault on, at most."""
+    least: int = 0
+    """And at least."""
     second: Sequence[Answer] = ()
     """What the model says that the run falls back to; without it there is none."""
     second_asks: int | None = None
     never: Sequence[str] = ()
     """Tools that must not run, from the fault on."""
+    told: str = ""
+    """What the model reads of it, sooner or later."""
+    waits: float = 0.0
+    """Seconds that pass at least before the model is asked again."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     limits: Mapping[str, float] = field(default_factory=dict)
     limits_a_turn: Mapping[str, float] = field(default_factory=dict)
@@ -113,6 +119,10 @@ _TEXT_CALL: Final = '{"name": "post", "arguments": {"to": "ada"}}'
 _TOO_LONG: Final = error(400, "maximum context length exceeded", "context_length_exceeded")
 _LARGE: Final = does("moody", mood="says too much")
 _FILTERED: Final = error(400, "filtered", "content_filter")
+_CUT_OFF: Final = "your answer was cut off before its end"
+_NONE_MADE: Final = "none of your calls was made"
+_OUR_IDS: Final = [(f"model-{step}-20", "look", json.dumps({"what": f"isle {step}"})) for step in range(1, 21)]
+"""Of whatever step, the one that DevFix gives to a call without an id which stands behind twenty others."""
 _HALF: Final = calling(("a", "post", '{"to": "a'))[:1]
 
 
@@ -159,9 +169,9 @@ _HTTP: Final = [
     _model("too long for the window once", _LARGE, _TOO_LONG, POST, asks=3),
     _model("too long for the window, whatever is left out", _LARGE, _TOO_LONG, ends=UNAVAILABLE, asks=4),
     _model("too long for the window, and nothing to leave out", _TOO_LONG, ends=UNAVAILABLE, asks=3),
-    _model("429 once, retry after 1 s", error(429, retry_after="1"), POST, asks=2),
-    _model("429 once, retry at a date", error(429, retry_after=_date(1), date=_date(0)), POST, asks=2),
-    _model("429 once, retry after milliseconds", error(429, retry_after_ms="30"), POST, asks=2),
+    _model("429 once, retry after 1 s", error(429, retry_after="1"), POST, asks=2, waits=1.0),
+    _model("429 once, retry at a date", error(429, retry_after=_date(1), date=_date(0)), POST, asks=2, waits=0.9),
+    _model("429 once, retry after milliseconds", error(429, retry_after_ms="600"), POST, asks=2, waits=0.6),
     _model("429 once without a word", error(429), POST, asks=2),
     _model("429 once, nonsense instead of seconds", error(429, retry_after="soon"), POST, asks=2),
     _model("429 for ever", error(429, retry_after_ms="5"), ends=UNAVAILABLE, asks=TRIES),
@@ -180,9 +190,9 @@ _HTTP: Final = [
 ]
 
 _STREAMS: Final = [
-    _model("a stream that is cut in the text, once", [chunk(content="I po")], POST, asks=2, never=["look"]),
+    _model("a stream that is cut in the text, once", [chunk(content="I po")], POST, asks=2, told=_CUT_OFF),
     _model("a stream that is cut in the text, for ever", [chunk(content="I po")], ends=UNREADABLE, asks=3),
-    _model("a stream that is cut in a call, once", _HALF, POST, asks=2),
+    _model("a stream that is cut in a call, once", _HALF, POST, asks=2, told=_CUT_OFF),
     _model("a stream that is cut in a call, for ever", _HALF, ends=UNREADABLE, asks=3, never=["post"]),
     _model("a whole call in a stream that is cut", LOOK[:1], ends=UNREADABLE, asks=3, never=["look"]),
     _model("a stream that breaks off in the text, once", Dropped([chunk(content="I po")]), POST, asks=2),
@@ -243,6 +253,7 @@ _ANSWERS: Final = [
             POST,
             asks=2,
             never=["note"],
+            told=_NONE_MADE,
         )
         for what, args in _BROKEN.items()
     ],
@@ -253,11 +264,11 @@ _ANSWERS: Final = [
     ),
     _model("an id of an earlier turn", does("look", "z", what="a"), does("look", "z", what="b"), POST, asks=3),
     _model("an id that is far too long", does("look", "z" * 500, what="a"), POST, asks=2),
-    _model("an id that DevFix gives itself", does("look", "model-1-0", what="a"), POST, asks=2),
-    _model("an unknown tool once", does("teleport", to="ada"), POST, asks=2),
+    _model("ids that DevFix gives itself", calling(*_OUR_IDS, (None, "look", '{"what": "a"}')), POST, asks=2),
+    _model("an unknown tool once", does("teleport", to="ada"), POST, asks=2, told="There is no tool teleport"),
     _model("an unknown tool for ever", *each("teleport"), ends=ESCALATED, asks=4),
-    _model("a tool's name that no provider takes back", does("post the letter!"), POST, asks=2),
-    _model("an empty answer once", saying(content=""), POST, asks=2),
+    _model("a tool's name that no provider takes back", does("post the letter!"), POST, asks=2, told=_NONE_MADE),
+    _model("an empty answer once", saying(content=""), POST, asks=2, told="your answer was empty"),
     _model("an empty answer for ever", saying(content=""), ends=UNREADABLE, asks=2),
     _model("only spaces for ever", saying(content=" \n"), ends=UNREADABLE, asks=2),
     _model("calls are announced, and none is there", calling(), ends=UNREADABLE, asks=2),
@@ -285,7 +296,7 @@ _ANSWERS: Final = [
         never=["note"],
         settings={"model_max_tokens": 300},
     ),
-    _model("a refusal once", saying(refusal="not that"), POST, asks=2),
+    _model("a refusal once", saying(refusal="not that"), POST, asks=2, told="the model refused: not that"),
     _model("a refusal for ever", saying(refusal="not that"), ends=REFUSED, asks=2),
     _model("a filtered answer for ever", saying(content="I can", finish="content_filter"), ends=REFUSED, asks=2),
     _model(
@@ -298,7 +309,13 @@ _ANSWERS: Final = [
     _model("an unsafe answer for ever", saying(content="", finish="SAFETY"), ends=REFUSED, asks=2),
     _model("a call in the text, in tags", saying(content=f"<tool_call>{_TEXT_CALL}</tool_call>"), asks=1),
     _model("a call in the text, in a fence", saying(content=f"```json\n{_TEXT_CALL}\n```"), asks=1),
-    _model("a broken call in the text", saying(content='<tool_call>{"name": "post", "arguments": {"to"'), POST, asks=2),
+    _model(
+        "a broken call in the text",
+        saying(content='<tool_call>{"name": "post", "arguments": {"to"'),
+        POST,
+        asks=2,
+        told=_NONE_MADE,
+    ),
     _model(
         "a call in a text that is cut",
         saying(content=f"<tool_call>{_TEXT_CALL}</tool_call>", finish="length"),
@@ -310,7 +327,13 @@ _ANSWERS: Final = [
     _model(
         "arguments with a NUL and half a character", calling(("a", "look", '{"what": "\\u0000\\ud800"}')), POST, asks=2
     ),
-    _model("usage that can't be", used(LOOK, prompt=-5, completion=10**15), POST, asks=2),
+    _model(
+        "usage that can't be",
+        used(LOOK, prompt=-5, completion=10**15),
+        POST,
+        asks=2,
+        limits={"budget_tokens": 10**6},
+    ),
 ]
 
 
@@ -333,15 +356,29 @@ _ONCE: Final = {
     "returns nothing": "returns nothing",
     "returns what is no number": "returns what is no number",
 }
+_HEARD: Final = {
+    "raises": "ValueError: nobody can look at that",
+    "tells an error": "it is broken",
+    "hangs": "did not finish within",
+    "refuses the connection": "nobody listens",
+    "exits": "SystemExit: 3",
+    "recurses for ever": "RecursionError",
+    "says too much": "bytes in all; artifact",
+    "returns nothing": "gave a NoneType",
+}
 _NOT_TAKEN: Final[Mapping[str, Mapping[str, Any]]] = {
     "none": {},
     "unknown": {"what": "a", "colour": 1},
     "of another type": {"what": []},
 }
+_REFUSED: Final = {"none": "Field required", "unknown": "takes no argument colour", "of another type": "valid string"}
 _UNHAPPY: Final = ("raises", "tells an error", "hangs", "refuses the connection", "exits")
 
 _TOOLS: Final = [
-    *[_tool(f"a tool {what}, once", does("moody", mood=mood), POST, asks=2) for mood, what in _ONCE.items()],
+    *[
+        _tool(f"a tool {what}, once", does("moody", mood=mood), POST, asks=2, told=_HEARD.get(mood, ""))
+        for mood, what in _ONCE.items()
+    ],
     *[
         _tool(f"a tool {_ONCE[mood]}, each time", *each("moody", mood=mood), ends=ESCALATED, asks=6)
         for mood in _UNHAPPY
@@ -351,6 +388,7 @@ _TOOLS: Final = [
         does("moody", mood="refuses it once"),
         POST,
         asks=2,
+        told="somebody listens",
         settings={"tool_retries": 1},
     ),
     _tool(
@@ -360,7 +398,13 @@ _TOOLS: Final = [
         asks=2,
     ),
     *[
-        _tool(f"arguments that a tool does not take: {what}, once", does("look", **args), POST, asks=2)
+        _tool(
+            f"arguments that a tool does not take: {what}, once",
+            does("look", **args),
+            POST,
+            asks=2,
+            told=_REFUSED[what],
+        )
         for what, args in _NOT_TAKEN.items()
     ],
     _tool("arguments that a tool does not take, each time", *each("look", what="a"), ends=ESCALATED, asks=6),
@@ -372,7 +416,13 @@ _TOOLS: Final = [
         limits={"step_limit": 13},
         limits_a_turn={"step_limit": TURN_STEPS},
     ),
-    _tool("a path that leads out of the workspace", does("note", path="../../a", text="x"), POST, asks=2),
+    _tool(
+        "a path that leads out of the workspace",
+        does("note", path="../../a", text="x"),
+        POST,
+        asks=2,
+        told="paths stay inside",
+    ),
     _tool("an effect that fails before it happens", does("post", "q", to="bob", mood="fails before"), POST, asks=2),
     _tool("an effect that happens, and then fails", does("post", to="ada", mood="fails after"), asks=1),
     _tool("an effect that happens, and then hangs", does("post", to="ada", mood="hangs after"), asks=1),
@@ -406,6 +456,13 @@ _TOOLS: Final = [
         POST,
         asks=19,
     ),
+    _tool(
+        "DevFix's own disk is full while a tool runs",
+        does("moody", mood="finds no room, once"),
+        POST,
+        asks=2,
+        told="there is room",
+    ),
 ]
 
 
@@ -422,12 +479,23 @@ _BLOWS: Final = {
     "read-only": "it can't be written for a second",
     "locked": "its tables are locked for a second",
 }
+_WITHIN: Final[Mapping[str, Mapping[str, Any]]] = {"locked": {"lease_seconds": 0.1}}
+"""A transaction may last six leases: who waits for the locks is cut off."""
 _SLOW_LOOK: Final = does("look", "s", what="sea", seconds=0.5)
 
 _DATABASE: Final = [
-    *[_database(f"{what}, while the model thinks", Blow(kind, LOOK), POST, asks=2) for kind, what in _BLOWS.items()],
     *[
-        _database(f"{what}, while a tool runs", Blow(kind, _SLOW_LOOK, after_seconds=0.2), POST, asks=2)
+        _database(f"{what}, while the model thinks", Blow(kind, LOOK), POST, asks=2, settings=_WITHIN.get(kind, {}))
+        for kind, what in _BLOWS.items()
+    ],
+    *[
+        _database(
+            f"{what}, while a tool runs",
+            Blow(kind, _SLOW_LOOK, after_seconds=0.2),
+            POST,
+            asks=2,
+            settings=_WITHIN.get(kind, {}),
+        )
         for kind, what in _BLOWS.items()
     ],
     _database("all connections are cut, then the model fails", Blow("cut", error(503)), POST, asks=2),
@@ -488,6 +556,7 @@ _BUDGETS: Final = [
         *_CACHED,
         ends=BUDGET,
         asks=4,
+        least=4,
         limits={"budget_usd": 2.5 * TURN_USD},
         limits_a_turn=_USD,
     ),
@@ -610,11 +679,20 @@ _JUDGEMENTS: Final = [
         *[answer for n in range(12) for answer in (does("look", f"i{n}", what=f"{n}"), _EDITS[n % 2])],
         asks=24,
     ),
-    _judgement("a circle, a nudge, and then the work", *[LOOK] * 3, POST, ends=DONE, asks=4),
+    _judgement(
+        "a circle, a nudge, and then the work", *[LOOK] * 3, POST, ends=DONE, asks=4, told="Do something else now"
+    ),
     _judgement("chatter", *[saying(content=word) for word in ("It is", "nearly", "there", "now")], asks=3),
     _judgement("the same word again", saying(content="It is nearly there"), asks=2),
     _judgement("false claims of success", *[saying(content=claim) for claim in _CLAIMS], asks=3),
-    _judgement("a false claim, and then the work", saying(content=_CLAIMS[0]), POST, ends=DONE, asks=2),
+    _judgement(
+        "a false claim, and then the work",
+        saying(content=_CLAIMS[0]),
+        POST,
+        ends=DONE,
+        asks=2,
+        told="There is no receipt of a letter yet",
+    ),
     _judgement(
         "claims of success after a look",
         again=[LOOK, saying(content=_CLAIMS[0]), LOOK, saying(content=_CLAIMS[1])],
