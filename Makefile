@@ -7,13 +7,14 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 ARGS   ?=
 
-.PHONY: help setup demo test safeguards check serve bench clean
+.PHONY: help setup demo test safeguards handlings check serve bench clean
 
 help:
 	@echo "make setup   prepare $(VENV), with $(BIN)/devfix in it"
 	@echo "make demo    watch a defect being found and fixed"
 	@echo "make test    run all tests"
 	@echo "make safeguards  the proof that the crash campaign can fail (half an hour)"
+	@echo "make handlings   the proof that the fault campaign can fail (half an hour on a busy machine)"
 	@echo "make check   ruff, mypy and the floors"
 	@echo "make serve   the LangGraph dev server with the agent"
 	@echo "make bench   the figures"
@@ -35,6 +36,9 @@ test: $(READY)
 
 safeguards: $(READY)
 	$(BIN)/python -m tests.safeguards $(ARGS)
+
+handlings: $(READY)
+	$(BIN)/python -m tests.handlings $(ARGS)
 
 check: $(READY)
 	$(BIN)/ruff check .

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from graph.policy import POLICY
 from scripts.bench.faults.blows import Blows
 from scripts.bench.faults.campaign import Trial, World, sample
 from scripts.bench.faults.endpoint import Reply
 from scripts.bench.faults.figures import Outcome, group_figures
 from scripts.bench.faults.table import POST, TABLE, Row
-from state.failures import FailureKind
 from state.status import REASONS
-from tools import execution
+from tests.handlings.__main__ import Broken, wrong_without
+from tests.handlings.table import HANDLINGS
+from tests.helpers.removal import Edit
 
 ROWS = {row.name: row for row in TABLE}
 SOME = [
@@ -47,6 +44,7 @@ SOME = [
     "an effect that happens, and then fails",
     "an effect whose outcome nobody knows",
     "an effect that is refused",
+    "DevFix's own disk is full while a tool runs",
     "all connections are cut, while the model thinks",
     "it can't be written for a second, while a tool runs",
     "money is used up",
@@ -82,43 +80,28 @@ async def test_a_fault_ends_the_same_though_its_process_is_killed(world: World, 
     assert outcome.right, str(outcome)
 
 
-def _policy(kind: FailureKind, **more: Any) -> Callable[[pytest.MonkeyPatch], None]:
-    return lambda patch: patch.setitem(POLICY, kind, POLICY[kind]._replace(**more))
-
-
-def _without(place: str, instead: Any) -> Callable[[pytest.MonkeyPatch], None]:
-    return lambda patch: patch.setattr(place, instead)
-
-
-async def _certainly_not(*args: Any) -> Any:
-    return execution._Answer(known=True)
-
-
-TAKEN_OUT: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
-    "a refusal for ever": _policy("refused", limit=99),
-    "429 for ever": _policy("model_error", limit=99),
-    "a tool raises, each time": _policy("tool_failed", limit=99),
-    "failures of two kinds take turns, for ever": _without("graph.policy.IN_VAIN_LIMIT", 99),
-    "HTTP 404, a fallback answers": _without("graph.models.chain.Chain.names", lambda _, first: [first]),
-    "an answer that is cut for ever": _without("graph.models.ask._unfinished", lambda message: None),
-    "broken arguments for ever": _policy("unparsable_output", limit=99),
-    "the same word again": _without(
-        "graph.nodes.review._idle", lambda *_: {"decision": "continue", "pending_actions": []}
-    ),
-    "a circle of 1": _without("graph.nodes.review.standstill", lambda *_, **__: None),
-    "the limit comes with an effect that is not approved yet": _without("graph.nodes.review.limit_of", lambda _: None),
-    "an effect that happens, and then fails": _without("tools.execution._asked", _certainly_not),
-    "HTTP 401: the key is refused": _without("graph.models.endpoint._KEY_REFUSED", ()),
+TAKEN_OUT = {
+    "fallback models": "HTTP 404, a fallback answers",
+    "no step of what was put down": "DevFix's own disk is full while a tool runs",
+    "what it says counts": "an effect that happens, and then fails",
+    "limits hold before a call": "the limit comes with an effect that is not approved yet",
 }
+"""Some handlings, and one row of each; `make handlings` goes through all of them."""
 
 
 @pytest.mark.parametrize("name", TAKEN_OUT)
-async def test_a_row_turns_red_without_its_handling(world: World, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """The campaign can fail: each of these is what its row is about."""
-    TAKEN_OUT[name](monkeypatch)
-    row = ROWS[name]
-    outcome = await Trial(world=world, row=replace(row, limits={"step_limit": 40, **row.limits}), seed=1).outcome()
-    assert not outcome.right
+def test_a_row_turns_red_without_its_handling(name: str) -> None:
+    """The campaign can fail: in a copy of the sources without it, a run ends otherwise, or does what it must not."""
+    handling = next(each for each in HANDLINGS if each.name == name)
+    assert TAKEN_OUT[name] in {row.name for row in handling.covered}
+    assert wrong_without(handling.removal, [TAKEN_OUT[name]])
+
+
+def test_a_copy_that_is_broken_is_no_red_row() -> None:
+    """What does not even do its work without a fault proves nothing about one."""
+    broken = Edit("graph/limits.py", "if step >= budgets.steps:", "if step >= 0:")
+    with pytest.raises(Broken, match="could not run"):
+        wrong_without([broken], ["a refusal for ever"])
 
 
 async def test_a_run_that_does_not_end_as_its_row_says_is_told(world: World) -> None:

@@ -9,22 +9,17 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Sequence
 from subprocess import PIPE
 from typing import NamedTuple
 
+from tests.helpers.removal import Edit, copy_without
 from tests.safeguards import trials
-from tests.safeguards.table import SAFEGUARDS, Edit, Safeguard
+from tests.safeguards.table import SAFEGUARDS, Safeguard
 
-ROOT = Path(__file__).parents[2]
-LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info")
 TRIAL_SECONDS = 400.0
 
 
@@ -34,25 +29,6 @@ class Seen(NamedTuple):
     wrong: Sequence[str]
     broken: str = ""
     """Why it says nothing."""
-
-
-@contextmanager
-def copy_without(edits: Sequence[Edit]) -> Iterator[Path]:
-    """A copy of the sources, with these edits."""
-    with tempfile.TemporaryDirectory(prefix="devfix-safeguards-", ignore_cleanup_errors=True) as name:
-        copy = Path(name) / "sources"
-        shutil.copytree(ROOT, copy, ignore=LEFT_OUT)
-        for edit in edits:
-            path = copy / edit.file
-            path.write_text(edited(path.read_text(), edit))
-        yield copy
-
-
-def edited(text: str, edit: Edit) -> str:
-    """Raises ValueError where the old text does not stand there exactly once."""
-    if text.count(edit.old) != 1:
-        raise ValueError(f"{edit.file} holds {text.count(edit.old)} times: {edit.old}")
-    return text.replace(edit.old, edit.new)
 
 
 def trial(name: str, edits: Sequence[Edit] = ()) -> Seen:

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-
-class Edit(NamedTuple):
-    """A text that stands once in a file, and what stands there without the safeguard."""
-
-    file: str
-    old: str
-    new: str
+from tests.helpers.removal import Edit
 
 
 class Safeguard(NamedTuple):

@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from tests.safeguards.__main__ import ROOT, edited
+from tests.helpers.removal import ROOT, edited
 from tests.safeguards.table import SAFEGUARDS, Safeguard
 from tests.safeguards.trials import TRIALS
 
