@@ -228,7 +228,8 @@ class DurableGraph(CompiledStateGraph):  # type: ignore[type-arg]
         snapshot = None if isinstance(error, InvalidState) else await self.aget_state(_plain(config))
         standing = _standing_after(error, attempt, snapshot)
         if standing.status == "failed" and error is not None:
-            return standing, report_on_error(attempt.run_id, standing, error)
+            values = snapshot.values if snapshot else {}
+            return standing, report_on_error(attempt.run_id, standing, error, values, begun=attempt.step > 0)
         report = report_on_state(attempt.run_id, standing, snapshot.values if snapshot else {})
         return standing, _with_what_was_cut_off(report, attempt) if standing.status == "cancelled" else report
 

@@ -40,3 +40,18 @@ def used_up(state: AgentState, limit: Standing) -> str:
         case "step_limit":
             return f"The run ends with its step {state.step + 1}; no call begins after step {budgets.steps}, its limit."
     return f"The run has worked for {state.active_seconds:.0f} s; its limit is {budgets.seconds:.0f} s."
+
+
+def lifted(state: AgentState) -> str:
+    """The options of `devfix resume` that lift what is reached, each to twice as much."""
+    budgets = state.budgets
+    options = []
+    if budgets.usd is not None and state.cost_usd >= budgets.usd:
+        options.append(f"--budget-usd {2 * max(budgets.usd, state.cost_usd) or 1.0:.6g}")
+    if budgets.tokens is not None and state.tokens >= budgets.tokens:
+        options.append(f"--budget-tokens {2 * max(budgets.tokens, state.tokens) or 100_000}")
+    if state.step + 1 >= budgets.steps:
+        options.append(f"--step-limit {2 * max(budgets.steps, state.step)}")
+    if state.active_seconds >= budgets.seconds:
+        options.append(f"--deadline-seconds {2 * max(budgets.seconds, state.active_seconds) + 1:.6g}")
+    return " ".join(options)

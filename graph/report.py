@@ -45,8 +45,8 @@ def sentence(standing: Standing) -> str:
     return _SENTENCES.get(standing.reason or "", "The run is under way.")
 
 
-def commands(run_id: str, standing: Standing) -> list[str]:
-    """The commands that go on from here."""
+def commands(run_id: str, standing: Standing, *, lifted: str = "") -> list[str]:
+    """The commands that go on from here. `lifted`: the options that lift a limit, where it is known which one."""
     run = short(run_id)
     look = [f"devfix show {run}"]
     match standing.status, standing.reason:
@@ -59,7 +59,7 @@ def commands(run_id: str, standing: Standing) -> list[str]:
                 f"devfix approve {run} --reject 'why'",
             ]
         case "failed", ("budget" | "step_limit" | "deadline") as reason:
-            return [f"devfix resume {run} {RAISED_BY[reason]} N", *look]
+            return [f"devfix resume {run} {lifted or f'{RAISED_BY[reason]} N'}", *look]
         case (("queued" | "failed" | "cancelled"), _):
             return [f"devfix resume {run}", *look]
     return look
@@ -81,16 +81,19 @@ def report_on_state(run_id: str, standing: Standing, values: Mapping[str, Any]) 
     )
 
 
-def report_on_error(run_id: str, standing: Standing, error: BaseException) -> Report:
-    """What is known of an exception that ended an attempt: its sentence, or its trace where nobody foresaw it."""
+def report_on_error(
+    run_id: str, standing: Standing, error: BaseException, values: Mapping[str, Any], *, begun: bool
+) -> Report:
+    """What is known of an exception that ended an attempt: its sentence, or its trace where nobody foresaw it; and what
+    the state shows. `begun`: there is a saved step to go on from."""
+    report = report_on_state(run_id, standing, {**values, "report": None})
+    more: dict[str, Any] = {} if begun else {"next": [f"devfix show {short(run_id)}"]}
     if isinstance(error, DevfixError):
-        return Report(summary=str(error), next=commands(run_id, standing))
-    last = traceback.format_exception(error)
-    return Report(
-        summary=f"{sentence(standing)} ({type(error).__name__}: {error})",
-        next=commands(run_id, standing),
-        details="".join(last)[-8000:],
-    )
+        more["summary"] = str(error)
+    else:
+        more["summary"] = f"{sentence(standing)} ({type(error).__name__}: {error})"
+        more["details"] = "".join(traceback.format_exception(error))[-8000:]
+    return report.model_copy(update=more)
 
 
 def _line(tried: Any) -> str:

@@ -15,12 +15,14 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from graph.context import context_of
 from graph.prompts import from_devfix
+from graph.report import commands
 from graph.services import Services
 from graph.update import Update, update
 from state.agent_state import AgentState, Report, Task, ToolCall
 from state.approvals import Approval, Decision, Question
 from state.errors import AlreadyDecided, DevfixError, Fenced, OutOfService, Refused
 from state.failures import Failure, FailureKind
+from state.status import Standing
 
 
 class _Action(BaseModel):
@@ -274,7 +276,9 @@ def _after_escalation(state: AgentState, row: Approval) -> Update:
     if decision.type == "reject":
         report = state.report or Report(summary="")
         why = f"{row.decided_by} cancelled the run: {decision.message or 'no reason given'}"
-        return update(status="cancelled", reason="by_person", report=report.model_copy(update={"summary": why}))
+        ways = commands(state.run_id, Standing("cancelled", "by_person"))
+        told = report.model_copy(update={"summary": why, "next": ways})
+        return update(status="cancelled", reason="by_person", report=told)
     advice = decision.message if decision.type == "respond" else "Try again."
     return update(
         messages=[from_devfix(f"{row.decided_by}: {advice}", identifier=f"answer-{row.question.call_id}")],

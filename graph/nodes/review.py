@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from langchain_core.messages import HumanMessage
 
 from graph.jobs import Job, dressed, plan_done
-from graph.limits import limit_of, used_up
+from graph.limits import lifted, limit_of, used_up
 from graph.policy import IN_VAIN_LIMIT, rule
 from graph.progress import STUCK, standstill, what_was_tried
 from graph.prompts import DEVFIX, from_devfix
@@ -125,7 +125,8 @@ def _judge(state: AgentState, job: Job, failures: Sequence[tuple[Failure, int]],
             return ruling
     # What is open is kept: whoever raises the limit goes on with it.
     ended = _end(state, limit, " ".join([used_up(state, limit), *(f"{why}." for why in cut)]))
-    report = ended["report"].model_copy(update={"left": [*cut, *ended["report"].left]})
+    ways = commands(state.run_id, limit, lifted=lifted(state))
+    report = ended["report"].model_copy(update={"left": [*cut, *ended["report"].left], "next": ways})
     return {**ended, "report": report, "pending_actions": state.pending_actions}
 
 

@@ -68,7 +68,8 @@ async def test_a_budget_of_money_ends_a_run_after_the_call_that_reached_it(drive
     assert (len(server.requests), run.tokens) == (3, 3600)
     assert run.cost_usd == pytest.approx(3 * A_TURN_USD)
     assert run.report is not None
-    assert f"devfix resume {run.run_id[:8]} --budget-usd N" in run.report["next"]  # type: ignore[operator]
+    more = 2 * 3 * A_TURN_USD
+    assert f"devfix resume {run.run_id[:8]} --budget-usd {more:.6g}" in run.report["next"]  # type: ignore[operator]
     assert [call.cost_usd for call in await driver.services.trace.of(run.run_id) if call.kind == "model"] == [
         pytest.approx(A_TURN_USD)
     ] * 3
