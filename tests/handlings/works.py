@@ -435,7 +435,7 @@ JUDGEMENT = (
         "claims and looks in turns",
         "they are seen as the same words, or as a circle",
         ("claims of success after a look",),
-        (_SAID_BEFORE, _CIRCLES, _STALE),
+        (_SAID_BEFORE, _CIRCLES),
         many_locks=True,
     ),
     Handling(

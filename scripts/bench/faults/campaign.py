@@ -249,7 +249,7 @@ class Trial:
         said = (str(each.get("content")) for request in first.requests[place + 1 :] for each in request["messages"])
         if row.told and not any(row.told in each for each in said):
             yield f"the model was not told {row.told!r}"
-        if (asked := len(first.requests) - place) < row.least:
+        if (asked := max(0, len(first.requests) - place)) < row.least:
             yield f"asked {asked} times only"
         if second is not None and row.second_asks and not second.requests:
             yield "the fallback was not asked"
