@@ -21,7 +21,7 @@ from state import embedded
 from state.errors import DevfixError
 from state.ids import short
 from state.outward import OutwardSettings
-from state.settings import settings_file
+from state.settings import settings_file, unknown_variables
 from tools.git import git_program
 from tools.interpreter import find_interpreter
 from tools.outward import outward_tools
@@ -38,7 +38,12 @@ async def diagnose(application: Application, complaints: Sequence[str]) -> dict[
     """
     home = application.settings.home
     parts: dict[str, Any] = {
-        "settings": {"ok": not complaints, "where": str(settings_file()), "why": "; ".join(complaints) or None},
+        "settings": {
+            "ok": not complaints,
+            "where": str(settings_file()),
+            "why": "; ".join(complaints) or None,
+            "unknown_variables": unknown_variables(application.settings),
+        },
         "database": await _database(application),
         "sandbox": await _sandbox(),
         "interpreter": await asyncio.to_thread(_interpreter, home),

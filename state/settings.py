@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tomllib
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pydantic import ConfigDict, Field, ValidationError, field_validator
 
@@ -78,6 +79,18 @@ class Settings(ModelSettings, OutwardSettings):
         return given.absolute()
 
 
+_OWN: Final = frozenset({"ORIGINAL", "PREFIX", "RUNNER", "SANDBOX", "SELFTEST", "WORKSPACE"})
+"""Variables that DevFix gives its own processes."""
+
+
+def unknown_variables(settings: Settings) -> list[str]:
+    """Variables that look like settings and are none: mistyped, most likely. One that a setting names is known."""
+    named = json.dumps(settings.model_dump(mode="json"))
+    known = {name.upper() for name in Settings.model_fields} | _OWN
+    given = sorted(name for name in os.environ if name.startswith("DEVFIX_"))
+    return [name for name in given if name.removeprefix("DEVFIX_") not in known and f'"{name}"' not in named]
+
+
 class Usable(NamedTuple):
     """What can be used of the settings, and a sentence about each that can't."""
 
@@ -111,6 +124,15 @@ def usable_settings() -> Usable:
     }
     values = {**in_file, **in_environment}
     try:
+        settings = Settings(**values)
+        if settings.heartbeat_seconds < settings.lease_seconds:
+            return Usable(settings, complaints)
+        complaints.append(
+            f"heartbeat_seconds ({settings.heartbeat_seconds:g}) must be less than lease_seconds "
+            f"({settings.lease_seconds:g}), or every process would be taken for frozen between two beats"
+        )
+        for name in ("heartbeat_seconds", "lease_seconds"):
+            values.pop(name, None)
         return Usable(Settings(**values), complaints)
     except ValidationError as error:
         wrong = {str(each["loc"][0]): each for each in error.errors()}

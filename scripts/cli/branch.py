@@ -37,4 +37,7 @@ async def _branch(prefix: str, at: int, message: str | None, as_json: bool) -> N
     else:
         put(made.run_id)
     name = short(made.run_id)
-    say(f"run {name} is a branch of {short(parent.run_id)} at step {at}; `devfix resume {name}`")
+    say(
+        f"run {name} is a branch of {short(parent.run_id)} at step {at}; no worker takes it by itself: "
+        f"`devfix resume {name}` goes on here, with --detach in a worker"
+    )

@@ -180,3 +180,19 @@ def test_a_bug_is_one_line_and_a_file_with_the_trace(cli: Cli) -> None:
     (trace,) = (cli.home / "logs").glob("bug-*.txt")
     assert str(trace) in done.stderr
     assert "ZeroDivisionError" in trace.read_text()
+
+
+def test_a_heartbeat_that_is_longer_than_the_lease_is_refused(cli: Cli) -> None:
+    """Every run would be taken for frozen between two beats."""
+    ended = cli("runs", DEVFIX_HEARTBEAT_SECONDS="5")
+    assert ended.code == 2, ended
+    assert "heartbeat_seconds (5) must be less than lease_seconds (5)" in ended.err
+
+
+def test_doctor_tells_of_variables_that_are_no_settings(cli: Cli) -> None:
+    """A mistyped one would do nothing, without a word; one that a setting names is meant."""
+    given = {"DEVFIX_STEPLIMIT": "5", "DEVFIX_MY_KEY": "x", "DEVFIX_MODEL_KEY_ENV": "DEVFIX_MY_KEY"}
+    ended = cli("doctor", "--json", **given)
+    assert ended.facts["settings"]["unknown_variables"] == ["DEVFIX_STEPLIMIT"], ended
+    begun = cli("run", cli.repository(), "--model", cli.script([]), "--json", "--step-limit", "1", **given)
+    assert begun.err.count("DEVFIX_STEPLIMIT is no setting of DevFix") == 1, begun
