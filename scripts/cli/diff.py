@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated
+import itertools
+from collections.abc import Iterator
+from typing import Annotated, Any, Final
 
 import typer
 
 from scripts.cli.options import Json
+
+_WIDTH: Final = 200
+_BEFORE: Final = 40
+"""How much of what long sides have in common is shown before they differ."""
 
 
 def diff(
@@ -39,5 +45,22 @@ async def _diff(given: list[str], as_json: bool) -> None:
                 for record in records:
                     put(f"  {sign} {one_line(record)[:200]}")
         else:
-            put(f"{name}: {one_line(change['from'])[:200]} → {one_line(change['to'])[:200]}")
+            for line in changed(name, change["from"], change["to"]):
+                put(line)
     put_diff(found["files"])
+
+
+def changed(name: str, old: Any, new: Any) -> Iterator[str]:
+    """A line for each value that differs; of long ones, the part in which they do."""
+    from scripts.cli.output import one_line
+
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in dict.fromkeys([*old, *new]):
+            if old.get(key) != new.get(key):
+                yield from changed(f"{name}.{key}", old.get(key), new.get(key))
+        return
+    sides = [one_line(old), one_line(new)]
+    alike = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(*sides, strict=False)))
+    begin = max(0, alike - _BEFORE) if max(map(len, sides)) > _WIDTH else 0
+    shown = [f"{'…' if begin else ''}{side[begin : begin + _WIDTH]}" for side in sides]
+    yield f"{name}: {shown[0]} → {shown[1]}"

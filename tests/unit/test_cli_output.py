@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from scripts.approving import decision_of
+from scripts.cli.diff import changed
 from scripts.cli.output import plain, put_diff, put_facts, put_json, put_table
 from scripts.comparing import differing
 from state.approvals import Decision
@@ -88,3 +89,10 @@ def test_states_differ_by_field_and_lists_by_record() -> None:
         "messages": {"removed": [2], "added": [3, 4]},
         "snapshot": {"from": None, "to": "s"},
     }
+
+
+def test_of_what_differs_the_part_that_does_is_shown() -> None:
+    """The field within a field, and the end of two texts that begin alike."""
+    assert list(changed("work", {"a": 1, "b": {"c": 2}}, {"a": 1, "b": {"c": 3}})) == ["work.b.c: 2 → 3"]
+    (line,) = changed("goal", "x" * 500 + "one", "x" * 500 + "two")
+    assert line == f"goal: …{'x' * 40}one → …{'x' * 40}two"
