@@ -18,6 +18,7 @@ from langchain_core.language_models import BaseChatModel
 
 from graph.models.ask import Answer, Heard
 from graph.models.load import ModelLoader
+from graph.models.served import Served
 from graph.models.trouble import ModelTrouble
 from graph.spending import BYTES_A_TOKEN
 from state.errors import Refused
@@ -144,7 +145,7 @@ class _Tries:
 
     async def answer(self, question: Question) -> Answer:
         chain, model = self._chain, await self._model()
-        place = getattr(model, "place", None)
+        place = model.place if isinstance(model, Served) else None
         retries, count = 0 if self._is_failing else chain.retries, 0
         try:
             while True:

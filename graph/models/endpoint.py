@@ -139,7 +139,8 @@ else:
 
 
 class _Tamed(_Client):
-    """What both clients are made to do: they answer or raise `ModelTrouble`, and no secret is in its message."""
+    """A `Served` model. What both clients are made to do: they answer or raise `ModelTrouble`, and no secret is in its
+    message."""
 
     _setup: _Setup
     _dropped: set[str]
@@ -147,16 +148,13 @@ class _Tamed(_Client):
 
     @property
     def window(self) -> int:
-        """How many tokens of conversation and tools the model takes, with room left for its answer."""
         return self._setup.window
 
     @property
     def place(self) -> str:
-        """The model and where it is, for who shares it with others."""
         return self._setup.place
 
     async def aclose(self) -> None:
-        """Close the connections, in the event loop that opened them."""
         await self.root_async_client.close()
 
     async def _astream(self, *args: Any, **kwargs: Any) -> AsyncIterator[ChatGenerationChunk]:

@@ -10,6 +10,7 @@ from langchain_core.language_models import BaseChatModel
 from graph.models.recorded import recorded
 from graph.models.scripted import ScriptedModel
 from graph.models.secrets import Secrets
+from graph.models.served import Served
 from state.errors import Refused, SecretMissing
 from state.model_settings import EndpointSettings, ModelSettings
 from state.runs import Runs
@@ -36,8 +37,8 @@ class ModelLoader:
     async def close(self) -> None:
         """Close what the models hold open, in the event loop that they were used in."""
         for model in self._made.values():
-            if (close := getattr(model, "aclose", None)) is not None:
-                await close()
+            if isinstance(model, Served):
+                await model.aclose()
         self._made.clear()
 
     async def _make(self, name: str) -> BaseChatModel:

@@ -17,6 +17,7 @@ from graph.jobs import Job, dressed
 from graph.limits import limit_of
 from graph.models.ask import Answer, Heard, ask
 from graph.models.chain import Answered, PutDown
+from graph.models.served import Served
 from graph.models.trouble import ModelTrouble
 from graph.progress import what_was_tried
 from graph.prompts import INTERRUPTED, open_calls, render
@@ -68,16 +69,15 @@ async def _ask(
     schemas = job.toolbox.schemas
 
     async def question(model: BaseChatModel, heard: Heard) -> Answer:
-        seconds = services.settings.model_call_seconds if hasattr(model, "place") else None
+        seconds = services.settings.model_call_seconds if isinstance(model, Served) else None
 
         async def put(fitting: Sequence[BaseMessage]) -> Answer:
             asker.asked = fitting
             return await ask(model, fitting, schemas, call_id=call_id, seconds=seconds, heard=heard)
 
-        window = getattr(model, "window", None)
-        if window is None:
+        if not isinstance(model, Served):
             return await put(messages)
-        return await condensed(put, messages, most_tokens=window - tokens_of(schemas), digest=_so_far(state))
+        return await condensed(put, messages, most_tokens=model.window - tokens_of(schemas), digest=_so_far(state))
 
     try:
         return await services.chain.ask(state.model, question, asker)
