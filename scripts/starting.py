@@ -81,7 +81,7 @@ async def begin(application: Application, given: RunInput, *, due_seconds: float
     given = await _with_lasting_model(application, given)
     job = services.job(given.job or application.settings.job)
     model = given.model or application.settings.model or job.default_model
-    await services.runs.register(run_id, goal=given.goal or job.rules.goal, job=job.name, model=model)
+    await services.runs.register(run_id, goal=job.rules.goal_of(given), job=job.name, model=model)
     values = given.model_dump(exclude_defaults=True)
     await application.agent().aupdate_state({"configurable": {"thread_id": run_id}}, values, as_node="__input__")
     await put_down(application, run_id, NEW, due_seconds=due_seconds)

@@ -28,7 +28,6 @@ class Begun(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    goal: str
     work: dict[str, Any]
     snapshot: str | None = None
 
@@ -58,8 +57,8 @@ class Verdict(BaseModel):
 class Rules(Protocol):
     """The decisions that a job takes; each is a plain function of the state, but for `begin`, which may read files."""
 
-    goal: str
-    """The goal of a run that names none."""
+    def goal_of(self, given: RunInput) -> str:
+        """As given, or what the job makes of an input that names none."""
 
     async def check(self, given: RunInput, *, settings: Settings) -> None:
         """Raises Refused, in one sentence, for an input that can't be worked on; there is no run yet."""

@@ -35,11 +35,14 @@ class BasicRules(ABC):
     steps: tuple[str, ...] = ()
     """The plan."""
 
+    def goal_of(self, given: RunInput) -> str:
+        return given.goal or self.goal
+
     async def check(self, given: RunInput, *, settings: Settings) -> None:
         self._work(given.options)
 
     async def begin(self, given: RunInput, *, snapshots: Snapshots, settings: Settings) -> Begun:
-        return Begun(goal=given.goal or self.goal, work=self._work(given.options).model_dump(mode="json"))
+        return Begun(work=self._work(given.options).model_dump(mode="json"))
 
     def plan(self, state: AgentState) -> list[str]:
         return list(self.steps)

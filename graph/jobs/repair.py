@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from state.settings import Settings
     from state.snapshots import Snapshots
 
-GOAL: Final = "Make the failing tests pass without changing what the tests ask for."
+GOAL: Final = "Make the failing tests of {folder} pass without changing what the tests ask for."
 DEFAULT_TEST_COMMAND: Final = "python -m pytest"
 
 REPRODUCE: Final = "reproduce the failing tests"
@@ -103,7 +103,8 @@ then sees the diff and decides.
 class RepairRules:
     """The repair job's decisions."""
 
-    goal = GOAL
+    def goal_of(self, given: RunInput) -> str:
+        return given.goal or GOAL.format(folder=Path(given.repository).name or given.repository)
 
     async def check(self, given: RunInput, *, settings: Settings) -> None:
         repository = existing_folder(given.repository)
@@ -135,7 +136,7 @@ class RepairRules:
             base=base,
             head=await head(repository),
         )
-        return Begun(goal=given.goal or GOAL, work=work.model_dump(), snapshot=base)
+        return Begun(work=work.model_dump(), snapshot=base)
 
     def plan(self, state: AgentState) -> list[str]:
         return [REPRODUCE, FIND, PROVE, APPROVE, APPLY]

@@ -23,14 +23,15 @@ async def _begin(state: AgentState, services: Services) -> Update:
         begun = await job.rules.begin(given, snapshots=services.snapshots, settings=services.settings)
     except Refused as error:
         raise InvalidState(f"{error}; nothing was begun: start a run with another input") from None
-    begun_state = state.model_copy(update={"work": begun.work, "goal": begun.goal, "snapshot": begun.snapshot})
+    goal = job.rules.goal_of(given)
+    begun_state = state.model_copy(update={"work": begun.work, "goal": goal, "snapshot": begun.snapshot})
     model = given.model or services.settings.model or job.default_model
     budgets = _budgets(given, services)
     if why := unpriced(services.chain.names(model), budgets.usd, services.prices):
         raise InvalidState(f"{why}; nothing was begun: start a run with another input")
-    await services.runs.describe(state.run_id, goal=begun.goal, job=job.name, model=model)
+    await services.runs.describe(state.run_id, goal=goal, job=job.name, model=model)
     return update(
-        goal=begun.goal,
+        goal=goal,
         job=job.name,
         model=model,
         status="running",
@@ -38,7 +39,7 @@ async def _begin(state: AgentState, services: Services) -> Update:
         work=begun.work,
         snapshot=begun.snapshot,
         plan=job.rules.plan(begun_state),
-        messages=[from_devfix(begun.goal, identifier="goal")],
+        messages=[from_devfix(goal, identifier="goal")],
         decision=None,
     )
 

@@ -46,6 +46,7 @@ def test_a_run_waits_for_approval_and_then_applies_its_patch_once(cli: Cli) -> N
 def _every_command_tells_of_it(cli: Cli, facts: dict[str, Any]) -> None:
     run_id = facts["run_id"]
     assert [each["run_id"] for each in cli.here("runs", "--json", "--limit", 1).facts] == [run_id]
+    assert "failing tests of it's a" in cli.here("runs").out
 
     steps = cli.here("history", run_id, "--json").facts
     assert all(step.keys() >= {"step", "nodes", "checkpoint_id", "status", "snapshot", "at"} for step in steps)

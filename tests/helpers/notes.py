@@ -83,7 +83,8 @@ async def post(to: str, text: str, fail: str = "", *, context: ToolContext) -> T
 class NotesRules:
     """Done when as many letters as wanted are posted."""
 
-    goal = "post the letters"
+    def goal_of(self, given: RunInput) -> str:
+        return given.goal or "post the letters"
 
     async def check(self, given: RunInput, *, settings: Settings) -> None:
         return None
@@ -93,7 +94,7 @@ class NotesRules:
         folder = Path(work.letters).parent / "empty"
         folder.mkdir(exist_ok=True)
         base = await snapshots.take(folder)
-        return Begun(goal=given.goal or "post the letters", work=work.model_dump(), snapshot=base)
+        return Begun(work=work.model_dump(), snapshot=base)
 
     def plan(self, state: AgentState) -> list[str]:
         return ["post the letters"]
