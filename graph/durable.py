@@ -279,7 +279,10 @@ def _standing_of(snapshot: StateSnapshot | None) -> Standing:
     standing = standing_of(snapshot.values.get("status"), snapshot.values.get("reason"))
     if standing.status in TERMINAL:
         return standing
-    return Standing("queued", "released") if snapshot.next else Standing("completed", "done")
+    if snapshot.next:
+        return Standing("queued", "released")
+    # A graph that keeps no status is done at its end; one that does has come to an end that nobody decided on.
+    return Standing("failed", "internal") if "status" in snapshot.values else Standing("completed", "done")
 
 
 def _is_users_cancel(error: BaseException | None) -> bool:
