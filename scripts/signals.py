@@ -12,6 +12,9 @@ from typing import Any
 ASKING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
+_AT_ONCE = b"devfix: ended at once by a second signal; all saved steps are kept: `devfix runs`, `devfix resume RUN`\n"
+
+
 class Signals:
     """The first signal stops what runs, so that the attempt settles; a second one ends the process as it is."""
 
@@ -47,6 +50,7 @@ class Signals:
     def _take(self, received: signal.Signals, left: Iterator[Callable[[], object]]) -> None:
         reaction = next(left, None)
         if reaction is None:
+            os.write(2, _AT_ONCE)
             os._exit(self.exit_code)
         self.received = self.received or received
         reaction()

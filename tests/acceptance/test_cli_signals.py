@@ -48,6 +48,18 @@ def test_a_signal_puts_the_run_down_at_once(cli: Cli, number: signal.Signals, co
     assert processes_in(cli.home) == []
 
 
+def test_a_second_signal_ends_the_process_at_once_with_a_word(cli: Cli) -> None:
+    """Whether it is there before the run is put down or not: the way on is named, and the run goes on."""
+    with cli.running("run", cli.repository(seconds=60), "--model", cli.script(FIX)) as running:
+        running.until(TESTS_RUN)
+        running.signal(signal.SIGTERM)
+        running.signal(signal.SIGTERM)
+        ended = running.end()
+    assert ended.code == 143, ended
+    assert "devfix resume" in ended.err
+    assert standing(cli.here("show", "last", "--json").facts) in {"queued: released", "queued: crashed"}
+
+
 def test_a_second_process_is_told_who_holds_the_run_and_changes_nothing(cli: Cli) -> None:
     """RunBusy, exit 4, for resume; a person's cancel reaches the holder, which ends with exit 5; resume takes it up."""
     repository = cli.repository(seconds=3)
