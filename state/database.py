@@ -135,10 +135,13 @@ class Database:
 
     async def rows(self, call: SqlCall) -> list[dict[str, Any]]:
         """The rows that one such function gives, as dictionaries."""
-        query = b"SELECT given.*, %b FROM %b AS given" % (self._limits, self._prefix + call.function.encode())
+        # The outer join: the limits are set with the first row, so there has to be one.
+        query = b"SELECT given.*, given IS NULL AS missing, %b FROM (SELECT) AS one LEFT JOIN %b AS given ON true"
         async with self.connection() as connection:
-            cursor = await connection.execute(query, call.arguments)
-            return await cursor.fetchall()
+            cursor = await connection.execute(
+                query % (self._limits, self._prefix + call.function.encode()), call.arguments
+            )
+            return [row for row in await cursor.fetchall() if not row["missing"]]
 
     @asynccontextmanager
     async def direct(self) -> AsyncIterator[Connection]:

@@ -45,6 +45,7 @@ RUNS = [
     [at("kill", "done", "change_effect"), at("cut", "done", "claim_effect", 2)],
     [at("cut", "before", "save_writes"), at("restart", "done", REFUND), at("kill", "answered", LETTER)],
     [at("freeze", "done", "claim_effect"), at("freeze", "answered", LETTER)],
+    [at("freeze", "before", "claim_effect")],
 ]
 
 
