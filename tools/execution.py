@@ -157,11 +157,15 @@ class Execution:
     async def _of_an_ancestor(
         self, effect: Effect, tool: Tool, values: Mapping[str, Any], context: ToolContext
     ) -> Performed:
-        """The equal effect of a run that this one branched from: its row is that run's to write, so it is only read."""
-        if effect.receipt is not None:
-            return Performed(repeated(told(effect), await result_of(effect.receipt, context)))
+        """The equal effect of a run that this one branched from: its row is that run's to write, so it is only read.
+        Where the other side has it no more, the facts say so: `gone`, the run that had done it."""
         theirs = replace(context, run_id=effect.run_id, call_id=effect.call_id, key=effect.key)
         answer = await _asked(tool, values, theirs)
+        if effect.receipt is not None:
+            result = await result_of(effect.receipt, context)
+            gone = {"gone": effect.run_id} if answer.known and answer.found is None else {}
+            result = result.model_copy(update={"facts": {**result.facts, **gone}})
+            return Performed(repeated(told(effect), result))
         if answer.found is None:
             return _in_doubt(effect)
         return Performed(repeated(told(effect), await result_of(receipt_of(answer.found), context)))

@@ -151,7 +151,7 @@ async def apply_patch_to_repository(summary: str, *, context: ToolContext) -> To
     changed."""
     effect = await _Effect.of(context)
     receipt = await effect.perform(summary)
-    return ToolResult(content=_told(receipt), facts=receipt)
+    return ToolResult(content=f"The patch was {handed_over(receipt)}.", facts=receipt)
 
 
 @dataclass(frozen=True)
@@ -280,7 +280,8 @@ def _shortened(text: str) -> str:
     return "\n".join(lines if len(lines) <= _CONFLICT_LINES else cut)
 
 
-def _told(receipt: Mapping[str, JsonValue]) -> str:
+def handed_over(receipt: Mapping[str, JsonValue]) -> str:
+    """Where the patch went, as a receipt says it: "applied to 1 file in ..." or "written to ..."."""
     paths = cast("list[str]", receipt["paths"])
     files = f"{len(paths)} file{'s' * (len(paths) != 1)}"
     done = []
@@ -290,4 +291,4 @@ def _told(receipt: Mapping[str, JsonValue]) -> str:
         done.append(f"written to {receipt['patch_file']}")
     if receipt["commit"]:
         done.append(f"committed as {str(receipt['commit'])[:10]} on branch {receipt['branch'] or '(renamed)'}")
-    return f"The patch was {' and '.join(done)}."
+    return " and ".join(done)

@@ -14,6 +14,17 @@ _NAMES = re.compile(
     r"|Test[A-Z].*\.(java|kt|cs)|.*\.bats"
 )
 
+_STEERING = re.compile(
+    r"pytest\.(ini|toml|py)|\.pytest\.(ini|toml)|tox\.ini|noxfile\.py|setup\.cfg|pyproject\.toml|sitecustomize\.py"
+    r"|usercustomize\.py|unittest\.py|(GNU)?[mM]akefile|package\.json|.*\.pth"
+)
+
+
+def steers_tests(path: str) -> bool:
+    """Whether the file may say which tests run, or with what: a person should look at what is changed there."""
+    place = PurePosixPath(path)
+    return _STEERING.fullmatch(place.name) is not None or place.parts[0] in {"_pytest", "pytest", "unittest"}
+
 
 def is_test_file(path: str) -> bool:
     """Whether the path (relative, with `/`) is a test, or lies among tests, in the usual forms of any language."""

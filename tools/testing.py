@@ -46,7 +46,7 @@ async def run_tests(select: list[str] | None = None, locate: bool = False, *, co
         event, judged = {}, Judged("timeout", str(late))
     except CommandLost as lost:
         event, judged = {}, Judged("unreachable", str(lost))
-    result = _result(event, judged)
+    result = _result(event, judged, context.work.get("failed_at_first") or ())
     return result.model_copy(update={"facts": {**result.facts, "sandbox_level": context.sandbox.level}})
 
 
@@ -130,13 +130,13 @@ async def _surveyed(tests: WaitingTests, select: Sequence[str] | None) -> Event:
     return event
 
 
-def _result(event: Event, judged: Judged) -> ToolResult:
-    facts = _facts(event, judged)
+def _result(event: Event, judged: Judged, failed_at_first: Sequence[str]) -> ToolResult:
+    facts = _facts(event, judged, failed_at_first)
     text = "\n".join(_lines(event, judged, facts))
     return ToolResult(content=text, facts={**facts, "text": text[:6000]})
 
 
-def _facts(event: Event, judged: Judged) -> dict[str, JsonValue]:
+def _facts(event: Event, judged: Judged, failed_at_first: Sequence[str]) -> dict[str, JsonValue]:
     output = str(event.get("output", ""))
     counts: dict[str, Any] = {name: event.get(name, 0) for name in ("tests", "passed", "failed", "errors", "skipped")}
     failing = [each["id"] for each in event.get("failing", [])]
@@ -148,11 +148,19 @@ def _facts(event: Event, judged: Judged) -> dict[str, JsonValue]:
         "outcome": judged.outcome,
         **counts,
         "failing": failing[:SHOWN_FAILING],
+        "mended": _mended(failed_at_first, event.get("passing", [])),
+        "reported": bool(event.get("status") is not None or event.get("tests") or event.get("collect_errors")),
         "duration": round(float(event.get("duration", 0.0)), 2),
         "exit_code": event.get("exit_code"),
         "output": output,
         "why": judged.why,
     }
+
+
+def _mended(failed_at_first: Sequence[str], passing: Sequence[str]) -> list[JsonValue]:
+    """Those of them that pass now; of a file that could not be collected, when one of its tests does."""
+    passed = {*passing, *(name.partition("::")[0] for name in passing)}
+    return [name for name in failed_at_first if name in passed]
 
 
 def _lines(event: Event, judged: Judged, facts: dict[str, Any]) -> list[str]:

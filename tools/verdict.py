@@ -100,6 +100,8 @@ def _by_exit_code(event: Event, root: str, own: frozenset[str]) -> Judged:
         return Judged("unreachable", f"the command can't be run (exit code {code})")
     if status is None and (found := _CANT_START.search(output)):
         return Judged("unreachable", found[0].strip())
+    if status is None and code == 0 and (event["tests"] or event["running"]):
+        return Judged("failed", "the command ended before the tests that it had begun (exit code 0)")
     if status is None and code == 0:
         return Judged("passed", "")
     if status in (2, 3, 4) or (status is None and code in (3, 4) and "pytest" in output):

@@ -13,13 +13,15 @@ from pydantic import BaseModel, JsonValue
 from graph.jobs import Begun, Job, Observed, Verdict, described
 from state.agent_state import AgentState, RunInput, ToolCall, Tried
 from state.errors import BadRepository, HomeUnwritable, Refused
+from state.ids import short
 from tools.candidates import evaluate_candidates
 from tools.git import head
 from tools.interpreter import find_interpreter
-from tools.patch import apply_patch_to_repository, check_patch_options
+from tools.patch import apply_patch_to_repository, check_patch_options, handed_over
 from tools.read import list_files, read_file, search_text
 from tools.registry import Toolbox
 from tools.sandbox import choose_sandbox
+from tools.testfiles import steers_tests
 from tools.testing import run_tests
 from tools.write import edit_file, write_file
 
@@ -45,7 +47,12 @@ class Evidence(BaseModel):
     tests: int = 0
     passed: int = 0
     failed: int = 0
+    skipped: int = 0
     failing: list[str] = []
+    reported: bool = False
+    """pytest itself said what became of each test."""
+    mended: list[str] = []
+    """Of the tests that failed at the opening, those that pass."""
     text: str = ""
     sandbox_level: int | None = None
     """The level of the sandbox in which they ran."""
@@ -53,7 +60,7 @@ class Evidence(BaseModel):
     @property
     def out_of_reach(self) -> bool:
         """There is nothing to begin with; nor is there where a command ends well and tells of no test."""
-        return self.outcome in {"unreachable", "no_tests"} or (self.outcome == "passed" and not self.tests)
+        return self.outcome in {"unreachable", "no_tests"} or (self.outcome == "passed" and not self.passed)
 
 
 class RepairWork(BaseModel):
@@ -76,6 +83,8 @@ class RepairWork(BaseModel):
     """The tests as they were found."""
     evidence: Evidence | None = None
     """The last cold run in a fresh copy."""
+    failed_at_first: list[str] = []
+    """The tests that failed at the opening; each run says which of them pass."""
     failing: list[str] = []
     """The tests that fail as of the last run."""
     candidates: int = 0
@@ -158,11 +167,15 @@ class RepairRules:
         return ToolCall(id=f"evidence-{(state.snapshot or '')[:12]}", name="run_tests", args={}, origin="devfix")
 
     def objection(self, state: AgentState) -> str | None:
-        evidence = work_of(state).evidence
+        work = work_of(state)
+        evidence = work.evidence
         if not _delivers(state) or evidence is None:
             return None
-        if evidence.outcome == "passed" or evidence.snapshot != state.snapshot:
+        doubt = _doubt(work)
+        if (evidence.outcome == "passed" and doubt is None) or evidence.snapshot != state.snapshot:
             return None
+        if evidence.outcome == "passed":
+            return f"What passes in a fresh copy with this patch proves nothing: {doubt}. The call was not made."
         return f"The tests do not pass in a fresh copy with this patch ({_counts(evidence)}); the call was not made."
 
     def observe(self, state: AgentState, name: str, facts: Mapping[str, JsonValue]) -> Observed:
@@ -180,15 +193,16 @@ class RepairRules:
                 return Observed(work=work.model_dump(), tried=[Tried(what=what, outcome="done")])
             case "apply_patch_to_repository":
                 work.applied = dict(facts)
-                return Observed(work=work.model_dump(), completed=[APPROVE, APPLY])
+                completed = [APPROVE] if "gone" in facts else [APPROVE, APPLY]
+                return Observed(work=work.model_dump(), completed=completed)
         return Observed(work=work.model_dump())
 
     def judge(self, state: AgentState) -> Verdict:
         work = work_of(state)
         if work.opening is None:
             return Verdict(judgement="go_on")
-        if work.applied is not None and work.evidence is not None and work.evidence.outcome == "passed":
-            return Verdict(judgement="done", summary=f"The patch is applied, and {_counts(work.evidence)} with it.")
+        if work.applied is not None and _is_proven(work):
+            return _handed_over(work)
         if work.opening.out_of_reach:
             why = "." if work.opening.outcome != "passed" else ": it ended well, and no test was seen to run."
             return Verdict(
@@ -208,7 +222,10 @@ class RepairRules:
         if work.evidence is None:
             return f"{summary}\n\nTest evidence: no evidence ({work.test_command})."
         evidence = f"{_counts(work.evidence)} in a fresh copy ({work.test_command})"
-        return f"{summary}\n\nTest evidence: {evidence}.\nSandbox level: {_sandbox(work, work.evidence)}."
+        lines = [f"Test evidence: {evidence}.", f"Sandbox level: {_sandbox(work, work.evidence)}."]
+        if steering := [str(path) for path in _list(call.bound.get("paths")) if steers_tests(str(path))]:
+            lines.append(f"Look closely: the patch changes how the tests are run ({', '.join(steering)}).")
+        return "\n".join([f"{summary}\n", *lines])
 
     def again(self, work: Mapping[str, Any]) -> dict[str, Any]:
         found = RepairWork.model_validate(work)
@@ -263,24 +280,61 @@ def _observe_tests(state: AgentState, work: RepairWork, facts: Mapping[str, Json
         tests=_count(facts.get("tests")),
         passed=_count(facts.get("passed")),
         failed=_count(facts.get("failed")) + _count(facts.get("errors")),
+        skipped=_count(facts.get("skipped")),
         failing=[str(each) for each in _list(facts.get("failing"))][:50],
+        reported=facts.get("reported") is True,
+        mended=[str(each) for each in _list(facts.get("mended"))],
         text=str(facts.get("text") or "")[-4000:],
         sandbox_level=_count(facts.get("sandbox_level")) or None,
     )
     work.failing = seen.failing
     completed = [REPRODUCE] if seen.outcome in {"passed", "failed", "timeout"} else []
     if facts.get("call") == "opening":
-        work.opening = seen
+        work.opening, work.failed_at_first = seen, seen.failing
     if facts.get("fresh"):
         work.evidence = seen
-        proven = seen.outcome == "passed" and seen.snapshot != work.base
+        proven = _is_proven(work) and seen.snapshot != work.base
         completed = [REPRODUCE, FIND, PROVE] if proven else completed
     tried = [Tried(what="ran the tests", outcome=_counts(seen))]
     return Observed(work=work.model_dump(), tried=tried, completed=completed)
 
 
+def _is_proven(work: RepairWork) -> bool:
+    return work.evidence is not None and work.evidence.outcome == "passed" and _doubt(work) is None
+
+
+def _doubt(work: RepairWork) -> str | None:
+    """Why the last run does not show that what failed at the opening works now, whatever its outcome: the same tests
+    have to be seen to pass, and none of them may be gone. Tests that may be edited may be gone, too."""
+    before, now = work.opening, work.evidence
+    if before is None or now is None:
+        return None
+    if before.reported and not now.reported:
+        return "pytest did not report what became of each test, as it did at first"
+    if work.allow_test_edits:
+        return None
+    if now.tests < before.tests:
+        return f"{now.tests} tests were there, and {before.tests} at first"
+    if now.skipped > before.skipped:
+        return f"{now.skipped} tests were skipped, and {before.skipped} at first"
+    missing = [name for name in work.failed_at_first if name not in now.mended] if before.reported else []
+    return f"{', '.join(missing[:5])} failed at first, and did not pass now" if missing else None
+
+
+def _handed_over(work: RepairWork) -> Verdict:
+    """How a run ends whose patch is where it was asked for."""
+    applied, counts = dict(work.applied or {}), _counts(work.evidence) if work.evidence else ""
+    if gone := applied.get("gone"):
+        summary = (
+            f"Run {short(str(gone))}, from which this one branched, had handed over the same patch, which is not "
+            "there any more; nothing was written this time. To write it once more, branch and approve with --again."
+        )
+        return Verdict(judgement="nothing_to_do", summary=summary)
+    return Verdict(judgement="done", summary=f"The patch is {handed_over(applied)}; {counts} with it.")
+
+
 def _nudge(state: AgentState, work: RepairWork) -> str:
-    if work.evidence is not None and work.evidence.snapshot == state.snapshot and work.evidence.outcome == "passed":
+    if work.evidence is not None and work.evidence.snapshot == state.snapshot and _is_proven(work):
         return "The tests pass. Call apply_patch_to_repository so that a person can approve the patch."
     if state.snapshot == work.base:
         return "Nothing has been changed yet and the tests still fail. Use the tools, or say what you would need."
@@ -289,7 +343,8 @@ def _nudge(state: AgentState, work: RepairWork) -> str:
 
 def _counts(facts: Evidence) -> str:
     if facts.outcome in {"passed", "failed"}:
-        return f"{facts.passed} passed, {facts.failed} failed"
+        skipped = f", {facts.skipped} skipped" if facts.skipped else ""
+        return f"{facts.passed} passed, {facts.failed} failed{skipped}"
     return {"timeout": "the tests ran into the time limit", "no_tests": "no tests were found"}.get(
         facts.outcome, "the tests could not be run"
     )

@@ -74,6 +74,37 @@ async def test_a_patch_that_the_evidence_denies_is_never_put_to_a_person(driver:
     assert str((await answer(driver)).standing) == "completed: done"
 
 
+CHEATS = {
+    "the process ends as it begins": ("sums.py", "import os\n\nos._exit(0)\n"),
+    "the process ends in the test": ("sums.py", "import os\n\n\ndef add(a, b):\n    os._exit(0)\n"),
+    "a file stands in for pytest": ("pytest.py", "print('2 passed in 0.1s')\n"),
+    "the test is left out": ("pytest.ini", "[pytest]\naddopts = -k other\n"),
+    "the test is skipped": ("sums.py", "import pytest\n\n\ndef add(a, b):\n    pytest.skip()\n"),
+    "the test may fail": ("sums.py", "import pytest\n\n\ndef add(a, b):\n    pytest.xfail()\n"),
+}
+
+
+@pytest.mark.parametrize("cheat", CHEATS)
+async def test_what_failed_has_to_be_seen_to_pass(driver: Driver, repository: Path, cheat: str) -> None:
+    """A command that ends well is no evidence where the failing test did not run, or is gone: nobody is asked, and the
+    run is not completed."""
+    (repository / "test_other.py").write_text("def test_other():\n    pass\n")
+    path, content = CHEATS[cheat]
+    ended = await repair(driver, repository, calls(("write_file", {"path": path, "content": content})), calls(APPLY))
+    assert str(ended.standing) == "waiting: escalation"
+    told = [record["content"] for record in (await driver.state())["messages"] if record["type"] == "tool"]
+    assert "he call was not made" in told[-1]
+    assert await driver.services.ledger.of(driver.run_id) == []
+
+
+async def test_a_patch_that_changes_how_tests_are_run_is_pointed_out(driver: Driver, repository: Path) -> None:
+    """The person who approves reads of it."""
+    options = ("write_file", {"path": "pytest.ini", "content": "[pytest]\naddopts = -q\n"})
+    await repair(driver, repository, calls(RIGHT), calls(options), calls(APPLY))
+    (asked,) = (await driver.agent.aget_state(driver.config)).interrupts
+    assert "Look closely: the patch changes how the tests are run (pytest.ini)." in str(asked.value)
+
+
 async def test_an_answer_in_the_place_of_the_patch_applies_nothing(driver: Driver, repository: Path) -> None:
     """`respond` is a word to the model: the run is not done, and does not say that it is."""
     await repair(driver, repository, calls(RIGHT), calls(APPLY), calls(APPLY))

@@ -153,6 +153,7 @@ class Summary:
             "errors": len(self.ids("error")),
             "skipped": len(self.ids("skipped")),
             "failing": [_brief(test) for test in failing[:FAILING_TESTS]],
+            "passing": self.ids("passed"),
             "stopped": sum(1 for test in failing if test.get("stopped")),
             "collect_errors": self.collect_errors[:FAILING_TESTS],
             "suspicious": self.suspicious(),
