@@ -82,5 +82,8 @@ class Services:
     def job(self, name: str) -> Job:
         """Raises Refused for a job that nobody has registered."""
         if name not in self.jobs:
-            raise Refused(f"there is no job {name!r}; there are: {', '.join(sorted(self.jobs))}")
+            raise Refused(
+                f"there is no job {name!r} here; there are: {', '.join(sorted(self.jobs))}, and what "
+                "DEVFIX_JOB=module:job names; nothing was changed"
+            )
         return self.jobs[name]

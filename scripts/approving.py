@@ -49,6 +49,8 @@ async def record(
     Raises CallNotFound, AlreadyDecided (who, what, when; expired; a run that does not wait), Refused.
     """
     approvals = application.services.approvals
+    if not wake:
+        application.services.job(run.job or application.settings.job)  # who goes on with it here needs it
     rows = await _meant(application, run, call)
     if decision.type == "edit":
         _check_edit(application, run, rows, decision)
@@ -83,8 +85,8 @@ async def _meant(application: Application, run: Run, call: str | None) -> Sequen
 def answered(run: Run) -> str:
     """How a run goes on that waits for nothing any more."""
     return (
-        f"all that run {short(run.run_id)} asked has its answer; a worker goes on with it (`devfix worker`), or "
-        f"`devfix resume {short(run.run_id)}` does here"
+        f"all that run {short(run.run_id)} asked is answered or has expired; a worker goes on with it "
+        f"(`devfix worker`), or `devfix resume {short(run.run_id)}` does here"
     )
 
 

@@ -31,7 +31,7 @@ async def facts_of(application: Application, run: Run, snapshot: StateSnapshot |
 def _answered(run: Run, report: Mapping[str, Any]) -> dict[str, Any]:
     """The report of a run that was asked for an answer and has it, until somebody goes on."""
     name = short(run.run_id)
-    summary = "All that it asked has been answered, and nobody has gone on with it yet."
+    summary = "All that it asked is answered or has expired, and nobody has gone on with it yet."
     return {**report, "summary": summary, "next": [f"devfix resume {name}", "devfix worker", f"devfix show {name}"]}
 
 

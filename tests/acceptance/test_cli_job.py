@@ -100,6 +100,7 @@ def test_a_process_that_does_not_know_the_job_leaves_the_run_alone(refunds: Cli)
         assert "no job 'refund'" in refused.err
         assert counts(shop) == (0, 0)
         refunds.environment["DEVFIX_JOB"] = JOB
+        assert refunds("show", "last", "--json").facts["pending"], "nothing was decided"
         for _ in range(2):
             ended = refunds("resume", "last", "--yes", "--json")
         assert (standing(ended.facts), counts(shop)) == ("completed: done", (1, 1)), asked

@@ -105,7 +105,7 @@ def test_an_answer_is_recorded_while_somebody_goes_on(cli: Cli) -> None:
     assert "ada already decided" in late.err
     assert f"devfix resume {run_id[:8]}" in late.err
     report = cli.here("show", run_id, "--json").facts["report"]
-    assert "has been answered" in report["summary"]
+    assert "is answered or has expired" in report["summary"]
     assert report["next"][0] == f"devfix resume {run_id[:8]}"
     assert cli.here("resume", run_id).code == 0
     assert len(cli.here("effects", run_id, "--json").facts) == 1
