@@ -158,9 +158,13 @@ def _facts(event: Event, judged: Judged, failed_at_first: Sequence[str]) -> dict
 
 
 def _mended(failed_at_first: Sequence[str], passing: Sequence[str]) -> list[JsonValue]:
-    """Those of them that pass now; of a file that could not be collected, when one of its tests does."""
-    passed = {*passing, *(name.partition("::")[0] for name in passing)}
-    return [name for name in failed_at_first if name in passed]
+    """Those of them that pass now; of a file or folder that could not be collected, when one of its tests does."""
+    passed = set(passing)
+    return [
+        name
+        for name in failed_at_first
+        if name in passed or any(each.startswith((f"{name}::", f"{name}/")) for each in passing)
+    ]
 
 
 def _lines(event: Event, judged: Judged, facts: dict[str, Any]) -> list[str]:

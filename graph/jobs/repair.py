@@ -169,13 +169,10 @@ class RepairRules:
     def objection(self, state: AgentState) -> str | None:
         work = work_of(state)
         evidence = work.evidence
-        if not _delivers(state) or evidence is None:
-            return None
-        doubt = _doubt(work)
-        if (evidence.outcome == "passed" and doubt is None) or evidence.snapshot != state.snapshot:
+        if not _delivers(state) or evidence is None or evidence.snapshot != state.snapshot or _is_proven(work):
             return None
         if evidence.outcome == "passed":
-            return f"What passes in a fresh copy with this patch proves nothing: {doubt}. The call was not made."
+            return f"What passes in a fresh copy with this patch proves nothing: {_doubt(work)}. The call was not made."
         return f"The tests do not pass in a fresh copy with this patch ({_counts(evidence)}); the call was not made."
 
     def observe(self, state: AgentState, name: str, facts: Mapping[str, JsonValue]) -> Observed:
@@ -201,8 +198,8 @@ class RepairRules:
         work = work_of(state)
         if work.opening is None:
             return Verdict(judgement="go_on")
-        if work.applied is not None and _is_proven(work):
-            return _handed_over(work)
+        if work.applied is not None and work.evidence is not None and _is_proven(work):
+            return _handed_over(work.applied, work.evidence)
         if work.opening.out_of_reach:
             why = "." if work.opening.outcome != "passed" else ": it ended well, and no test was seen to run."
             return Verdict(
@@ -321,16 +318,15 @@ def _doubt(work: RepairWork) -> str | None:
     return f"{', '.join(missing[:5])} failed at first, and did not pass now" if missing else None
 
 
-def _handed_over(work: RepairWork) -> Verdict:
+def _handed_over(applied: Mapping[str, JsonValue], evidence: Evidence) -> Verdict:
     """How a run ends whose patch is where it was asked for."""
-    applied, counts = dict(work.applied or {}), _counts(work.evidence) if work.evidence else ""
     if gone := applied.get("gone"):
         summary = (
             f"Run {short(str(gone))}, from which this one branched, had handed over the same patch, which is not "
             "there any more; nothing was written this time. To write it once more, branch and approve with --again."
         )
         return Verdict(judgement="nothing_to_do", summary=summary)
-    return Verdict(judgement="done", summary=f"The patch is {handed_over(applied)}; {counts} with it.")
+    return Verdict(judgement="done", summary=f"The patch is {handed_over(applied)}; {_counts(evidence)} with it.")
 
 
 def _nudge(state: AgentState, work: RepairWork) -> str:
