@@ -6,13 +6,17 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from scripts.bootstrap import Application, build
-from state.settings import Settings
+from scripts.cli.output import say
+from state.settings import Settings, unknown_variables
 
 
 @asynccontextmanager
 async def application(settings: Settings | None = None, *, label: str = "command line") -> AsyncIterator[Application]:
-    """Opens nothing by itself. Raises Refused for settings that do not fit."""
+    """Opens nothing by itself, and tells of variables that look like settings. Raises Refused for settings that do not
+    fit."""
     made = build(settings, label=label)
+    for name in unknown_variables(made.settings):
+        say(f"devfix: {name} is no setting of DevFix; nothing was done with it")
     try:
         yield made
     finally:

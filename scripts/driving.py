@@ -23,7 +23,6 @@ from state.approvals import Approval, Decision
 from state.errors import AlreadyDecided, DevfixError, Fenced, OutOfService, Refused, RunBusy
 from state.ids import short
 from state.runs import Run
-from state.settings import unknown_variables
 from state.status import TERMINAL, Status
 
 EXIT_CODES: dict[Status, int] = {"completed": 0, "waiting": 3, "failed": 4, "cancelled": 5}
@@ -52,8 +51,6 @@ class Drive:
 
         Raises RunBusy or Fenced when another attempt holds the run, OutOfService.
         """
-        for name in unknown_variables(self.application.settings):
-            say(f"devfix: {name} is no setting of DevFix; nothing was done with it")
         last = -1
         while True:
             await self._attempt(resume=resume)

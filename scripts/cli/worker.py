@@ -26,13 +26,10 @@ async def _work(concurrency: int) -> int:
     from scripts.cli.output import say
     from scripts.signals import Signals
     from scripts.worker import Worker
-    from state.settings import unknown_variables
 
     # What procrastinate logs of a database that went away, with traces, the worker tells in a line.
     logging.getLogger("procrastinate").setLevel(logging.CRITICAL)
     async with application(label="worker") as opened:
-        for name in unknown_variables(opened.settings):
-            say(f"devfix: {name} is no setting of DevFix; nothing was done with it")
         serving = Worker(opened, concurrency=concurrency, tell=say)
         with Signals().calling(serving.stop, serving.stop_at_once):
             await serving.run()
