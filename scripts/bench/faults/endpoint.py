@@ -160,12 +160,12 @@ async def _send(chunks: Chunks, writer: asyncio.StreamWriter) -> None:
 
 @asynccontextmanager
 async def endpoint(
-    *answers: Answer, tls: SSLContext | None = None, strike: Strike = _nothing_else
+    *answers: Answer, tls: SSLContext | None = None, strike: Strike = _nothing_else, host: str = "127.0.0.1"
 ) -> AsyncIterator[Endpoint]:
     """The endpoint, at `url`, for as long as the block runs."""
     made = Endpoint(answers, strike)
-    server = await asyncio.start_server(made.serve, "127.0.0.1", ssl=tls)
-    host, port = server.sockets[0].getsockname()
+    server = await asyncio.start_server(made.serve, host, ssl=tls)
+    _, port = server.sockets[0].getsockname()
     made.url = f"{'https' if tls else 'http'}://{host}:{port}/v1"
     async with server:
         yield made
