@@ -22,7 +22,7 @@ from scripts.bench.faults.table import TABLE
 from tests.handlings import rows
 from tests.handlings.handling import Handling
 from tests.handlings.table import HANDLINGS, NOTHING_TO_TAKE_OUT
-from tests.helpers.removal import Edit, copy_without
+from tests.helpers.removal import Edit, cell, copy_without, say
 
 SECONDS = 300.0
 _KINDS = 3
@@ -104,30 +104,22 @@ def main() -> int:
     covered = {row.name for each in chosen for row in each.covered} if given.names else {row.name for row in TABLE}
     wrong = {} if given.only_without else wrong_without([], sorted(covered))
     for name, what in wrong.items():
-        _say(f"on whole sources, {name}: {what}")
+        say(f"on whole sources, {name}: {what}")
     proofs = []
     with ThreadPoolExecutor(given.at_once) as several:
         for each in several.map(proof, chosen):
-            _say(f"without {each.handling.name}: {each}")
+            say(f"without {each.handling.name}: {each}")
             proofs.append(each)
     print("| handling | what it is for | rows | what the campaign saw without it |", "|---|---|---|---|", sep="\n")
     for each in proofs:
         shown = f"{len(each.handling.covered)}: {'; '.join(each.handling.rows)}"
-        print(f"| {each.handling.name} | {each.handling.purpose} | {_cell(shown)} | {_cell(str(each))} |")
+        print(f"| {each.handling.name} | {each.handling.purpose} | {cell(shown)} | {cell(str(each))} |")
     for name, why in {} if given.names else NOTHING_TO_TAKE_OUT.items():
         print(f"| nothing to take out | {why} | 1: {name} | it was not run |")
     failed = len(wrong) + sum(not each.holds for each in proofs)
     minutes = (time.monotonic() - began) / 60
-    _say(f"{len(chosen)} handlings, {len(covered)} rows, {minutes:.0f} minutes; {failed} not as they should be")
+    say(f"{len(chosen)} handlings, {len(covered)} rows, {minutes:.0f} minutes; {failed} not as they should be")
     return 1 if failed else 0
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "/").replace("\n", " ")[:300]
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -38,3 +39,13 @@ def edited(text: str, edit: Edit) -> str:
     if text.count(edit.old) != 1:
         raise ValueError(f"{edit.file} holds {text.count(edit.old)} times: {edit.old}")
     return text.replace(edit.old, edit.new)
+
+
+def say(text: str) -> None:
+    """How far it is."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def cell(text: str) -> str:
+    """As a cell of a table in Markdown."""
+    return text.replace("|", "/").replace("\n", " ")[:300]

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from subprocess import PIPE
 from typing import NamedTuple
 
-from tests.helpers.removal import Edit, copy_without
+from tests.helpers.removal import Edit, cell, copy_without, say
 from tests.safeguards import trials
 from tests.safeguards.table import SAFEGUARDS, Safeguard
 
@@ -81,23 +81,15 @@ def main() -> int:
     for name in dict.fromkeys(each.trial for each in chosen):
         trouble = on_whole_sources(name)
         failed += bool(trouble)
-        _say(f"{name}: on whole sources {trouble or 'it sees nothing'}")
+        say(f"{name}: on whole sources {trouble or 'it sees nothing'}")
     for each in chosen:
         told, red = without(each)
         failed += not red
-        _say(f"without {each.name}: {told}")
-        rows.append(f"| {each.name} | {each.prevents} | {_cell(told)} |")
+        say(f"without {each.name}: {told}")
+        rows.append(f"| {each.name} | {each.prevents} | {cell(told)} |")
     print("| safeguard | what it prevents | what the trial saw without it |", "|---|---|---|", *rows, sep="\n")
-    _say(f"{len(chosen)} safeguards, {(time.monotonic() - began) / 60:.0f} minutes; {failed} not as they should be")
+    say(f"{len(chosen)} safeguards, {(time.monotonic() - began) / 60:.0f} minutes; {failed} not as they should be")
     return 1 if failed else 0
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "/").replace("\n", " ")[:300]
 
 
 if __name__ == "__main__":
