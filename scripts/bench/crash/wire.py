@@ -22,7 +22,8 @@ _NEGOTIATIONS = {80877103, 80877104}
 """Asks for TLS or for GSSAPI; there is neither on loopback."""
 _WRITES = re.compile(
     r"\b(?:(INSERT)\s+INTO\s+|(DELETE)\s+FROM\s+)(?:\"?\w+\"?\.)?\"?(\w+)|"
-    r"\b(UPDATE)\s+(?:\"?\w+\"?\.)?\"?(\w+)\"?\s+(?:AS\s+\w+\s+)?SET\s+(\w+)|\b(record_step|save_writes|record_call|claim_effect|change_effect|release_effect)\(",
+    r"\b(UPDATE)\s+(?:\"?\w+\"?\.)?\"?(\w+)\"?\s+(?:AS\s+\w+\s+)?SET\s+(\w+)|"
+    r"\b(record_step|save_writes|record_call|claim_effect|change_effect|release_effect)\(",
     re.IGNORECASE,
 )
 _OWN_NAMES = re.compile(r"(?<=/)[^/]{16,}|\d+")
