@@ -74,17 +74,15 @@ def append_records(present: Sequence[Any] | None, writes: Sequence[Any]) -> list
             records.append(record)
             continue
         if places is None:
-            places = {known["id"]: place for place, known in enumerate(records) if _has_id(known)}
+            places = {
+                known["id"]: place for place, known in enumerate(records) if isinstance(known, dict) and "id" in known
+            }
         if identifier in places:
             records[places[identifier]] = record
         else:
             places[identifier] = len(records)
             records.append(record)
     return records
-
-
-def _has_id(record: Any) -> bool:
-    return isinstance(record, dict) and record.get("id") is not None
 
 
 def _records(write: Any) -> Iterable[Any]:

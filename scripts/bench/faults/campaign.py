@@ -83,9 +83,12 @@ class Trial:
         chance = random.Random(f"{self.row.name} {self.seed}")  # noqa: S311 - repeatable on purpose
         self.place = chance.randrange(DEEPEST + 1)
         """Honest turns before the fault."""
-        self.killed_at = chance.randrange(min(self.row.asks or 1, 2)) if self.row.group != "database" else 0
-        """The question, from the fault on, at which the process is killed, if it is. One whose database is away may end
-        by itself before it asks a second one."""
+        self.killed_at = chance.randrange(min(self.row.asks or 1, 2))
+        """The question, from the fault on, at which the process is killed, if it is."""
+        if self.row.group == "database":
+            self.killed_at = 0  # without its database it may end by itself before it asks a second one
+        if self.killed and "deadline_seconds" in self.row.limits:
+            self.place = self.killed_at = 0  # so it may where its time is short
         self.folder = Path(tempfile.mkdtemp(dir=self.world.folder))
 
     @property
@@ -304,7 +307,8 @@ def faults(only: str) -> list[Row]:
 
 def sample(rows: Sequence[Row], number: int) -> list[Row]:
     """So many of the rows, evenly."""
-    return [rows[place * len(rows) // number] for place in range(min(number, len(rows)))] if number else []
+    number = min(number, len(rows))
+    return [rows[place * len(rows) // number] for place in range(number)]
 
 
 async def measure(

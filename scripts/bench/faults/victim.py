@@ -7,6 +7,7 @@ import json
 import sys
 from typing import Any
 
+import graph.models.endpoint  # noqa: F401 - now, and not in the time that a row's run has
 from scripts.bench.faults.errand import ERRAND
 from scripts.bootstrap import build
 from state.settings import Settings
