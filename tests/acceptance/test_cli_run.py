@@ -77,9 +77,10 @@ def _every_command_tells_of_it(cli: Cli, facts: dict[str, Any]) -> None:
 
 def test_the_text_form_names_every_field_and_has_no_colours_without_a_terminal(cli: Cli) -> None:
     """What --json has, the text has too; nothing in it moves a cursor."""
-    shown = cli.here("show", "last")
+    run_id = cli.here("run", cli.repository(), "--model", cli.script(FIX), "--json").facts["run_id"]
+    shown = cli.here("show", run_id)
     assert not [field for field in FIELDS if f"{field}:" not in shown.out]
-    for command in (("runs",), ("history", "last"), ("trace", "last"), ("effects", "last"), ("diff", "last", 1, 9)):
+    for command in (("runs",), ("history", run_id), ("trace", run_id), ("effects", run_id), ("diff", run_id, 1, 9)):
         assert "\x1b" not in cli.here(*command).out + shown.out
 
 
