@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
-from state.codec import ExactSerializer
+from state.codec import CompactSerializer
 from state.connection import Connection
 from state.database import Database
 from state.errors import AlreadyDecided, CallNotFound, Refused
@@ -21,7 +21,7 @@ from state.queue import Queue
 Verdict = Literal["approve", "edit", "reject", "respond"]
 Kind = Literal["call", "escalation"]
 
-_CODEC = ExactSerializer()
+_CODEC = CompactSerializer()
 _TIME = "%Y-%m-%d %H:%M:%S %Z"
 MOST_CHARACTERS = 8_000_000
 """Of an answer; as much as of a model's."""
@@ -184,8 +184,8 @@ class PostgresApprovals:
                         question.kind,
                         position,
                         question.tool,
-                        _CODEC.dumps_typed(question.arguments)[1],
-                        _CODEC.dumps_typed(question.bound)[1],
+                        _CODEC.dumps(question.arguments),
+                        _CODEC.dumps(question.bound),
                         question.digest,
                         list(question.allowed),
                         ttl_seconds,
@@ -212,7 +212,7 @@ class PostgresApprovals:
             cursor = await connection.execute(
                 "UPDATE approvals SET decision = %s, content = %s, decided_by = %s, decided_at = clock_timestamp() "
                 "WHERE run_id = %s AND call_id = %s AND decision IS NULL RETURNING *",
-                (decision.type, _CODEC.dumps_typed(decision.model_dump())[1], by, run_id, call_id),
+                (decision.type, _CODEC.dumps(decision.model_dump()), by, run_id, call_id),
             )
             decided = await cursor.fetchone()
             if wake and decided is not None:
@@ -267,7 +267,7 @@ def _approval(row: Mapping[str, Any]) -> Approval:
 
 
 def _load(data: bytes | None) -> Any:
-    return None if data is None else _CODEC.loads_typed(("devfix", bytes(data)))
+    return None if data is None else _CODEC.loads(bytes(data))
 
 
 class MemoryApprovals:

@@ -16,6 +16,7 @@ from enum import Enum
 from typing import Any, cast
 
 import ormsgpack
+import zstandard
 from langchain_core.messages import BaseMessage, message_to_dict, messages_from_dict
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
@@ -29,6 +30,8 @@ from state.errors import Unserializable
 TAG = "devfix"
 COMPRESSED = "devfix+zstd"
 _WORTH_COMPRESSING = 512
+_FRAME = zstandard.FRAME_HEADER
+"""What each zstd frame begins with."""
 MOST_BYTES = 64 * 2**20
 """Of one value. Where PostgreSQL takes no more, the connection breaks as if the database were away."""
 
@@ -206,9 +209,20 @@ class CompactSerializer(ExactSerializer):
         return super().loads_typed((TAG, self.decompressed(data)) if data[0] == COMPRESSED else data)
 
     def decompressed(self, data: tuple[str, bytes]) -> bytes:
-        """The bytes of a stored value before they were compressed."""
+        """The bytes of a stored value before they were compressed. Raises Unserializable where they are damaged."""
         tag, payload = data
-        return self._zstd[1].decompress(payload) if tag == COMPRESSED else payload
+        try:
+            return self._zstd[1].decompress(payload) if tag == COMPRESSED else payload
+        except zstandard.ZstdError as error:
+            raise Unserializable(f"what is stored of it is damaged ({error}); nothing was changed") from None
+
+    def dumps(self, value: Any) -> bytes:
+        """For a column that has no tag beside it. Raises Unserializable."""
+        return self.dumps_typed(value)[1]
+
+    def loads(self, payload: bytes) -> Any:
+        """What `dumps` made, or an ExactSerializer. Raises Unserializable."""
+        return self.loads_typed((tag_of(payload), payload))
 
     @property
     def _zstd(self) -> tuple[ZstdCompressor, ZstdDecompressor]:
@@ -216,6 +230,11 @@ class CompactSerializer(ExactSerializer):
         if contexts is None:
             contexts = self._threads.contexts = ZstdCompressor(level=3), ZstdDecompressor()
         return contexts
+
+
+def tag_of(payload: bytes) -> str:
+    """The tag of stored bytes by themselves: msgpack takes the first byte of a zstd frame for a whole small number."""
+    return COMPRESSED if payload.startswith(_FRAME) else TAG
 
 
 @dataclasses.dataclass(frozen=True)

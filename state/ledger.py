@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 import psycopg
 from pydantic import BaseModel, ConfigDict, JsonValue
 
-from state.codec import ExactSerializer
+from state.codec import CompactSerializer
 from state.database import Database, SqlCall
 from state.errors import DevfixError, EffectRefused, Fenced
 from state.patience import patient, patiently
@@ -20,7 +20,7 @@ EffectState = Literal["claimed", "settled", "unknown", "absent"]
 happened, as far as the other side knows."""
 Receipt = dict[str, JsonValue]
 
-_CODEC = ExactSerializer()
+_CODEC = CompactSerializer()
 
 
 class Intent(NamedTuple):
@@ -107,7 +107,7 @@ class PostgresLedger:
         self._database = database
 
     async def claim(self, intent: Intent, *, epoch: int) -> Effect | None:
-        arguments = _CODEC.dumps_typed(dict(intent.arguments))[1]
+        arguments = _CODEC.dumps(dict(intent.arguments))
         call = SqlCall(
             "claim_effect(%s, %s, %s, %s, %s, %s, %s, %s)",
             (
@@ -130,7 +130,7 @@ class PostgresLedger:
         return _effect(rows[0]) if rows else None
 
     async def settle(self, run_id: str, call_id: str, receipt: Receipt, *, epoch: int) -> Effect:
-        stored = _CODEC.dumps_typed(receipt)[1]
+        stored = _CODEC.dumps(receipt)
         return await self._change(run_id, call_id, epoch, ("claimed", "unknown", "absent"), "settled", stored)
 
     async def doubt(self, run_id: str, call_id: str, *, epoch: int) -> Effect:
@@ -177,7 +177,7 @@ def _effect(row: Mapping[str, Any] | None) -> Effect:
     if row is None:
         raise EffectRefused("the effect is not in the ledger")
     try:
-        receipt = None if row["receipt"] is None else _CODEC.loads_typed(("devfix", bytes(row["receipt"])))
+        receipt = None if row["receipt"] is None else _CODEC.loads(bytes(row["receipt"]))
         return Effect.model_validate({**row, "receipt": receipt})
     except (ValueError, DevfixError) as error:
         raise EffectRefused(

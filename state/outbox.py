@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
-from state.codec import ExactSerializer
+from state.codec import CompactSerializer
 from state.connection import Connection
 from state.database import Database
 from state.errors import Fenced
@@ -31,7 +31,7 @@ FIRST_PAUSE_SECONDS = 5.0
 LONGEST_PAUSE_SECONDS = 900.0
 LAST_TRY_SECONDS = 24 * 3600.0
 
-_CODEC = ExactSerializer()
+_CODEC = CompactSerializer()
 _sending: set[str] = set()
 """Keys of the letters that this process is at. A row names its sender by the process, so this is the process's too."""
 
@@ -103,7 +103,7 @@ class Outbox:
                     notice.standing,
                     notice.step,
                     notice.tool,
-                    _CODEC.dumps_typed(dict(notice.arguments))[1],
+                    _CODEC.dumps(dict(notice.arguments)),
                     notice.key,
                 ),
             )
@@ -162,7 +162,7 @@ class Outbox:
 
     @patient
     async def settle(self, letter: Letter, receipt: Receipt) -> None:
-        await self._change(letter, "state = 'settled', receipt = %s", _CODEC.dumps_typed(receipt)[1])
+        await self._change(letter, "state = 'settled', receipt = %s", _CODEC.dumps(receipt))
 
     @patient
     async def doubt(self, letter: Letter) -> None:
@@ -291,6 +291,6 @@ class LetterLedger:
 
 def _letter(row: Mapping[str, Any] | None) -> Letter:
     assert row is not None  # noqa: S101 - of a row that is locked
-    receipt = None if row["receipt"] is None else _CODEC.loads_typed(("devfix", bytes(row["receipt"])))
-    arguments = _CODEC.loads_typed(("devfix", bytes(row["arguments"])))
+    receipt = None if row["receipt"] is None else _CODEC.loads(bytes(row["receipt"]))
+    arguments = _CODEC.loads(bytes(row["arguments"]))
     return Letter.model_validate({**row, "receipt": receipt, "arguments": arguments})

@@ -8,10 +8,10 @@ asked and answered, and the files that no other run needs.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from state.codec import CompactSerializer
+from state.codec import CompactSerializer, tag_of
 from state.connection import Connection
 from state.database import Database
 from state.shared_rows import packed
@@ -28,15 +28,15 @@ SAFE_HOURS = 24
 
 _DIGEST = re.compile(rb"[0-9a-f]{64}")
 _VALUES = {
-    "checkpoints": ("'' AS type", "convert_to(checkpoint::text, 'UTF8') AS value"),
-    "checkpoint_blobs": ("type", "blob AS value"),
-    "checkpoint_writes": ("type", "blob AS value"),
-    "trace": ("'' AS type", "coalesce(request, '') || coalesce(result, '') AS value"),
-    "approvals": ("'' AS type", "arguments || bound AS value"),
-    "effects": ("'' AS type", "arguments || coalesce(receipt, '') AS value"),
-    "outbox": ("'' AS type", "arguments || coalesce(receipt, '') AS value"),
+    "checkpoints": "'' AS type, convert_to(checkpoint::text, 'UTF8') AS value",
+    "checkpoint_blobs": "type, blob AS value",
+    "checkpoint_writes": "type, blob AS value",
+    "trace": "'' AS type, unnest(ARRAY[request, result]) AS value",
+    "approvals": "'' AS type, unnest(ARRAY[arguments, bound]) AS value",
+    "effects": "'' AS type, unnest(ARRAY[arguments, receipt]) AS value",
+    "outbox": "'' AS type, unnest(ARRAY[arguments, receipt]) AS value",
 }
-"""Where a run may name an artifact: each table, and how a row of it reads as a type and bytes."""
+"""Where a run may name an artifact: each table, and how its rows read as types and bytes."""
 
 
 class Swept(NamedTuple):
@@ -117,14 +117,15 @@ async def _prune(connection: Connection, run_ids: Sequence[str]) -> list[str]:
     return pruned
 
 
-async def _named_in(connection: Connection, table: str, columns: Iterable[str]) -> set[str]:
+async def _named_in(connection: Connection, table: str, columns: str) -> set[str]:
     serde = CompactSerializer()
     found: set[str] = set()
     async with connection.cursor(f"values_of_{table}", binary=True) as cursor:
         cursor.itersize = BATCH_ROWS
-        await cursor.execute(f"SELECT {', '.join(columns)} FROM {table}")  # noqa: S608 - constants of this module
+        await cursor.execute(f"SELECT {columns} FROM {table}")  # noqa: S608 - constants of this module
         async for row in cursor:
             if row["value"]:
-                data = packed(row["type"] or "", bytes(row["value"]), serde)
+                value = bytes(row["value"])
+                data = packed(row["type"] or tag_of(value), value, serde)
                 found |= {digest.decode() for digest in _DIGEST.findall(data)}
     return found

@@ -13,13 +13,13 @@ from typing import Any, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
-from state.codec import ExactSerializer
+from state.codec import CompactSerializer
 from state.database import Database, SqlCall
 from state.patience import patiently
 
 CallKind = Literal["model", "tool"]
 
-_CODEC = ExactSerializer()
+_CODEC = CompactSerializer()
 _RECORD_CALL = f"record_call({', '.join(['%s'] * 14)})"
 
 
@@ -123,12 +123,12 @@ def _recording(call: Call) -> SqlCall:
 
 
 def _dump(value: Mapping[str, JsonValue] | None) -> bytes | None:
-    return None if value is None else _CODEC.dumps_typed(dict(value))[1]
+    return None if value is None else _CODEC.dumps(dict(value))
 
 
 def _call(row: Mapping[str, Any]) -> Call:
     def load(name: str) -> Any:
-        return None if row[name] is None else _CODEC.loads_typed(("devfix", bytes(row[name])))
+        return None if row[name] is None else _CODEC.loads(bytes(row[name]))
 
     return Call.model_validate({**row, "request": load("request") or {}, "result": load("result")})
 

@@ -13,7 +13,10 @@ from scripts.facts import facts_of
 from scripts.pruning import prune_runs
 from scripts.registers import Registers
 from state.errors import ArtifactMissing, Refused, StepNotFound
+from state.holder import this_process
+from state.ledger import Intent
 from state.retention import SAFE_HOURS, Retention
+from state.trace import Call
 from tests.helpers.app import Driver, application_on, calls
 from tests.helpers.graphs import chain
 
@@ -160,6 +163,36 @@ async def test_what_is_stored_again_is_not_swept_away(application: Application) 
     await age(application, hours=SAFE_HOURS + 1)
     assert (await retention(application).sweep()).artifacts == 2
     assert await artifacts.missing(digests) == set(digests)
+
+
+@pytest.mark.parametrize("told", ["", "words " * 500], ids=["short", "compressed"])
+async def test_what_a_call_or_an_effect_names_is_not_swept_away(application: Application, told: str) -> None:
+    """In its answer, its arguments or its receipt, however those are stored."""
+    services = application.services
+    named = await services.artifacts.put_many([b"answer", b"arguments", b"receipt"])
+    lost = await services.artifacts.put(b"nowhere")
+    await services.runs.register("r")
+    epoch = (await services.runs.claim("r", this_process("test"))).epoch
+    answer, arguments, receipt = [{"told": told, "artifact": digest} for digest in named]
+    now = services.now()
+    called = Call(
+        run_id="r",
+        epoch=epoch,
+        step=1,
+        kind="tool",
+        name="post",
+        call_id="c",
+        request={},
+        result=answer,
+        started_at=now,
+        ended_at=now,
+    )
+    await services.trace.record(called)
+    await services.ledger.claim(Intent("r", "c", "post", "digest", arguments, "key"), epoch=epoch)
+    await services.ledger.settle("r", "c", receipt, epoch=epoch)
+    await age(application, hours=SAFE_HOURS + 1)
+    assert (await retention(application).sweep()).artifacts == 1
+    assert await services.artifacts.missing([*named, lost]) == {lost}
 
 
 async def test_ten_thousand_ended_runs_are_pruned_in_one_go(application: Application) -> None:

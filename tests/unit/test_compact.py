@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from state.codec import COMPRESSED, TAG, CompactSerializer, ExactSerializer
+from state.errors import Unserializable
 
 LONG = "the quick brown fox " * 200
 
@@ -31,3 +32,16 @@ def test_what_was_stored_before_can_be_read() -> None:
     stored = ExactSerializer().dumps_typed(LONG)
     assert stored[0] == TAG
     assert CompactSerializer().loads_typed(stored) == LONG
+
+
+@pytest.mark.parametrize("value", [{"text": LONG}, {"text": "short"}, {}, [LONG], 40, LONG])
+def test_a_column_without_a_tag_takes_compressed_values_and_others(value: Any) -> None:
+    """The first byte of a compressed one is 40 in msgpack, and then nothing follows."""
+    codec = CompactSerializer()
+    assert codec.loads(codec.dumps(value)) == codec.loads(ExactSerializer().dumps_typed(value)[1]) == value
+
+
+def test_damaged_bytes_are_refused_in_a_sentence() -> None:
+    stored = CompactSerializer().dumps({"text": LONG})
+    with pytest.raises(Unserializable, match="damaged"):
+        CompactSerializer().loads(stored[: len(stored) // 2])
