@@ -18,8 +18,9 @@ class Safeguard(NamedTuple):
 
 RUNS, OUTBOX = "state/runs.py", "state/outbox.py"
 EXECUTION, APPROVALS, SAVER = "tools/execution.py", "state/approvals.py", "state/checkpointer.py"
-STEP = "state/migrations/0013_an_end_is_settled.sql"
-EFFECT = "state/migrations/0020_an_effect_is_one_statement.sql"
+STEP = "state/migrations/0021_one_row_is_looked_at.sql"
+CLAIM = "state/migrations/0020_an_effect_is_one_statement.sql"
+EFFECT = "state/migrations/0021_one_row_is_looked_at.sql"
 
 SAFEGUARDS = (
     Safeguard(
@@ -51,7 +52,7 @@ SAFEGUARDS = (
         "a process that wakes up begins what its successor is about to do",
         "woken_elsewhere",
         (
-            Edit(EFFECT, "    PERFORM hold_run(run, attempt);\n    RETURN QUERY", "    RETURN QUERY"),
+            Edit(CLAIM, "    PERFORM hold_run(run, attempt);\n    RETURN QUERY", "    RETURN QUERY"),
             Edit(EFFECT, "    PERFORM hold_run(run, attempt);\n    IF standing", "    IF standing"),
         ),
     ),
@@ -251,7 +252,7 @@ SAFEGUARDS = (
         "equal effects",
         "the model asks twice, and it is done twice",
         "asked_for_twice",
-        (Edit(EFFECT, " OR (e.tool = called AND e.digest = digested AND NOT once_more)", ""),),
+        (Edit(EFFECT, "    IF FOUND OR once_more THEN", "    IF true THEN"),),
     ),
     Safeguard(
         "what was approved",
