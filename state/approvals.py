@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, JsonValue
@@ -268,40 +268,3 @@ def _approval(row: Mapping[str, Any]) -> Approval:
 
 def _load(data: bytes | None) -> Any:
     return None if data is None else _CODEC.loads(bytes(data))
-
-
-class MemoryApprovals:
-    """The same promise in one process's memory."""
-
-    def __init__(self) -> None:
-        self._rows: dict[tuple[str, str], Approval] = {}
-        self._awaited: dict[str, list[str]] = {}
-
-    async def ask(self, run_id: str, questions: Sequence[Question], *, ttl_seconds: float | None) -> list[Approval]:
-        now = datetime.now(UTC)
-        for position, question in enumerate(questions):
-            row = Approval(
-                run_id=run_id,
-                question=question,
-                position=position,
-                asked_at=now,
-                expires_at=None if ttl_seconds is None else now + timedelta(seconds=ttl_seconds),
-            )
-            self._rows.setdefault((run_id, question.call_id), row)
-        self._awaited[run_id] = [question.call_id for question in questions]
-        return [known_or_refused(self._rows[run_id, question.call_id], question) for question in questions]
-
-    async def decide(self, run_id: str, call_id: str, decision: Decision, *, by: str, wake: bool = False) -> Approval:
-        now = datetime.now(UTC)
-        row = answerable(self._rows.get((run_id, call_id)), run_id, call_id, decision, now)
-        decided = row.model_copy(update={"decision": decision, "decided_by": by, "decided_at": now})
-        self._rows[run_id, call_id] = decided
-        return decided
-
-    async def of(self, run_id: str) -> list[Approval]:
-        return [row for (run, _), row in self._rows.items() if run == run_id]
-
-    async def answered(self, run_id: str) -> bool:
-        now = datetime.now(UTC)
-        rows = [self._rows[run_id, call_id] for call_id in self._awaited.get(run_id, ())]
-        return bool(rows) and all(row.decision or row.expired(now) for row in rows)

@@ -1,6 +1,6 @@
 """Artifacts: immutable bytes, named by their SHA-256, stored once.
 
-Three stores keep one contract (`Artifacts`): PostgreSQL, any fsspec location, and memory for tests.
+Two stores keep one contract (`Artifacts`): PostgreSQL, and any fsspec location.
 """
 
 from __future__ import annotations
@@ -67,30 +67,6 @@ def digest_of(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-class MemoryArtifacts:
-    """Lost with the process."""
-
-    def __init__(self) -> None:
-        self._kept: dict[str, bytes] = {}
-
-    async def put(self, data: bytes) -> str:
-        digest = digest_of(data)
-        self._kept[digest] = data
-        return digest
-
-    async def put_many(self, items: Iterable[bytes]) -> list[str]:
-        return [await self.put(data) for data in items]
-
-    async def get(self, digest: str) -> bytes:
-        return _verified(digest, self._kept.get(digest))
-
-    async def get_many(self, digests: Iterable[str]) -> dict[str, bytes]:
-        return {digest: await self.get(digest) for digest in digests}
-
-    async def missing(self, digests: Iterable[str]) -> set[str]:
-        return set(digests) - self._kept.keys()
-
-
 # PostgreSQL
 
 
@@ -131,7 +107,7 @@ class PostgresArtifacts:
         if len(wanted) == 1:
             rows = await self._select(wanted)
             found = await _aside(_unpack, rows, size=sum(row.size for row in rows))
-            return {wanted[0]: _verified(wanted[0], found.get(wanted[0]))}
+            return {wanted[0]: verified(wanted[0], found.get(wanted[0]))}
         lengths = await self._lengths(wanted)
         found = {}
         for names in chunks([(digest, lengths[digest]) for digest in wanted]):
@@ -199,7 +175,7 @@ def _row(digest: str, data: bytes) -> _Row:
 
 
 def _unpack(rows: Iterable[_Row]) -> dict[str, bytes]:
-    return {row.digest: _verified(row.digest, _content(row)) for row in rows}
+    return {row.digest: verified(row.digest, _content(row)) for row in rows}
 
 
 def _content(row: _Row) -> bytes | None:
@@ -267,7 +243,7 @@ class FsspecArtifacts:
             data = self._files.cat_file(self._path(digest))
         except FileNotFoundError:
             raise _gone(digest) from None
-        return digest, _verified(digest, data)
+        return digest, verified(digest, data)
 
     def _write(self, item: tuple[str, bytes]) -> None:
         digest, data = item
@@ -339,7 +315,7 @@ def chunks(sizes: Iterable[tuple[str, int]]) -> Iterator[list[str]]:
         yield names
 
 
-def _verified(digest: str, data: bytes | None) -> bytes:
+def verified(digest: str, data: bytes | None) -> bytes:
     if data is None or digest_of(data) != digest:
         raise _gone(digest)
     return data

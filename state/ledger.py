@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Literal, NamedTuple, Protocol
 
 import psycopg
@@ -184,84 +184,3 @@ def _effect(row: Mapping[str, Any] | None) -> Effect:
             f"the ledger's row of {row['tool']} ({row['call_id']}) can't be read by this version of DevFix: "
             f"{str(error).splitlines()[0]}; nothing was done"
         ) from None
-
-
-class MemoryLedger:
-    """The same promise in one process's memory; `epochs` holds each run's present attempt, `parents` what each run
-    branched from."""
-
-    def __init__(self) -> None:
-        self.epochs: dict[str, int] = {}
-        self.parents: dict[str, str] = {}
-        self._rows: dict[tuple[str, str], Effect] = {}
-
-    async def claim(self, intent: Intent, *, epoch: int) -> Effect | None:
-        self._hold(intent.run_id, epoch)
-        if known := self._rows.get((intent.run_id, intent.call_id)) or self._alike(intent):
-            return matching(known, intent)
-        self._rows[intent.run_id, intent.call_id] = Effect(
-            run_id=intent.run_id,
-            call_id=intent.call_id,
-            tool=intent.tool,
-            digest=intent.digest,
-            key=intent.key,
-            epoch=epoch,
-            state="claimed",
-            receipt=None,
-            claimed_at=datetime.now(UTC),
-            settled_at=None,
-        )
-        return None
-
-    def _alike(self, intent: Intent) -> Effect | None:
-        line = [intent.run_id]
-        while (parent := self.parents.get(line[-1])) is not None:
-            line.append(parent)
-        wanted = (intent.tool, intent.digest)
-        alike = [row for row in self._rows.values() if row.run_id in line and (row.tool, row.digest) == wanted]
-        return min(alike, key=lambda row: row.state != "settled") if alike and not intent.again else None
-
-    async def alike(self, intent: Intent) -> Effect | None:
-        return self._rows.get((intent.run_id, intent.call_id)) or self._alike(intent)
-
-    async def settle(self, run_id: str, call_id: str, receipt: Receipt, *, epoch: int) -> Effect:
-        self._hold(run_id, epoch)
-        if self._rows[run_id, call_id].state == "settled":
-            return self._rows[run_id, call_id]
-        return self._change(run_id, call_id, state="settled", receipt=receipt, epoch=epoch)
-
-    async def doubt(self, run_id: str, call_id: str, *, epoch: int) -> Effect:
-        self._hold(run_id, epoch)
-        if self._rows[run_id, call_id].state != "claimed":
-            return self._rows[run_id, call_id]
-        return self._change(run_id, call_id, state="unknown", epoch=epoch)
-
-    async def missed(self, run_id: str, call_id: str, *, epoch: int) -> Effect:
-        self._hold(run_id, epoch)
-        if self._rows[run_id, call_id].state != "claimed":
-            return self._rows[run_id, call_id]
-        return self._change(run_id, call_id, state="absent", epoch=epoch)
-
-    async def retake(self, run_id: str, call_id: str, *, epoch: int) -> Effect:
-        self._hold(run_id, epoch)
-        if self._rows[run_id, call_id].state not in {"claimed", "absent"}:
-            return self._rows[run_id, call_id]
-        return self._change(run_id, call_id, state="claimed", epoch=epoch)
-
-    async def release(self, run_id: str, call_id: str, *, epoch: int) -> None:
-        self._hold(run_id, epoch)
-        if (effect := self._rows.get((run_id, call_id))) and effect.state == "claimed":
-            del self._rows[run_id, call_id]
-
-    async def of(self, run_id: str) -> list[Effect]:
-        return [row for row in self._rows.values() if row.run_id == run_id]
-
-    def _hold(self, run_id: str, epoch: int) -> None:
-        if self.epochs.get(run_id, epoch) != epoch:
-            raise Fenced("another attempt holds this run now; the effect was not begun here")
-
-    def _change(self, run_id: str, call_id: str, **fields: object) -> Effect:
-        at = None if fields["state"] == "claimed" else datetime.now(UTC)
-        changed = self._rows[run_id, call_id].model_copy(update={**fields, "settled_at": at})
-        self._rows[run_id, call_id] = changed
-        return changed

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from typing import Any, Literal, Protocol
 
@@ -131,25 +131,3 @@ def _call(row: Mapping[str, Any]) -> Call:
         return None if row[name] is None else _CODEC.loads(bytes(row[name]))
 
     return Call.model_validate({**row, "request": load("request") or {}, "result": load("result")})
-
-
-class MemoryTrace:
-    """The same promise in one process's memory."""
-
-    def __init__(self) -> None:
-        self.calls: list[Call] = []
-
-    async def record(self, call: Call) -> None:
-        self.calls.append(call)
-
-    def record_with_step(self, call: Call) -> None:
-        self.calls.append(call)
-
-    def due(self, run_id: str, epoch: int) -> AbstractContextManager[Sequence[SqlCall]]:
-        return nullcontext(())
-
-    async def finish(self, run_id: str, epoch: int) -> None:
-        """All is there."""
-
-    async def of(self, run_id: str) -> list[Call]:
-        return [call for call in self.calls if call.run_id == run_id]

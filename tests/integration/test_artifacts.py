@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from state.artifacts import Artifacts, FsspecArtifacts, MemoryArtifacts, PostgresArtifacts, open_artifacts
+from state.artifacts import Artifacts, FsspecArtifacts, PostgresArtifacts, open_artifacts
 from state.database import Database
 from state.errors import ArtifactMissing, ArtifactsUnavailable
 from state.settings import Settings
+from tests.helpers.memory_stores import MemoryArtifacts
 
 ABSENT = hashlib.sha256(b"absent").hexdigest()
 

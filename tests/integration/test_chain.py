@@ -24,10 +24,9 @@ from graph.models.trouble import ModelTrouble
 from graph.policy import POLICY
 from state.database import Database
 from state.pauses import LONGEST_SECONDS, Pauses
-from state.runs import MemoryRuns
 from state.settings import Settings
-from state.trace import MemoryTrace
 from tests.helpers.endpoint import Endpoint, Reply, Trickle, chunk, endpoint, saying
+from tests.helpers.memory_stores import MemoryRuns, MemoryTrace
 
 FIRST, SECOND = "openai:first", "openai:second"
 RETRIES = POLICY["model_error"].limit

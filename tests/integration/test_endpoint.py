@@ -18,10 +18,9 @@ from graph.models.load import ModelLoader
 from graph.models.trouble import ModelTrouble
 from state.errors import Refused
 from state.model_settings import ModelSettings
-from state.runs import MemoryRuns
 from state.settings import Settings, read_settings
-from state.trace import MemoryTrace
 from tests.helpers.endpoint import Chunks, Endpoint, Reply, calling, chunk, endpoint, saying
+from tests.helpers.memory_stores import MemoryRuns, MemoryTrace
 
 KEY = "sk-devfix-test-5f0c1d7e"
 NAME = "openai:local"

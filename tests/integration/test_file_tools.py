@@ -10,9 +10,9 @@ from typing import Any, cast
 
 import pytest
 
-from state.artifacts import MemoryArtifacts
 from state.settings import Settings
 from state.snapshots import Snapshots
+from tests.helpers.memory_stores import MemoryArtifacts
 from tools.read import list_files, read_file, search_text
 from tools.registry import Tool, ToolContext, ToolResult
 from tools.sandbox.local import Local

@@ -9,11 +9,9 @@ from typing import Any, cast
 
 import pytest
 
-from state.artifacts import MemoryArtifacts
 from state.errors import Refused
 from state.holder import this_process
-from state.ledger import MemoryLedger
-from state.runs import MemoryRuns
+from tests.helpers.memory_stores import MemoryArtifacts, MemoryLedger, MemoryRuns
 from tools.execution import Execution, Performed, effect_key
 from tools.mcp import mcp_tools
 from tools.registry import Found, Tool, ToolContext

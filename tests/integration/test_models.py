@@ -29,11 +29,12 @@ from scripts.resuming import Raise, make_ready
 from state.approvals import Decision
 from state.errors import Refused
 from state.model_settings import ModelSettings
-from state.runs import MemoryRuns, Run
-from state.trace import Call, MemoryTrace
+from state.runs import Run
+from state.trace import Call
 from tests.helpers.app import Driver, application_on, calls
 from tests.helpers.cli import CALC, FIX, TEST, Cli, standing
 from tests.helpers.endpoint import assert_valid_for_every_provider, calling, chunk, endpoint, saying
+from tests.helpers.memory_stores import MemoryRuns, MemoryTrace
 from tests.helpers.notes import letters
 
 KEY = "sk-devfix-test-5f0c1d7e"

@@ -15,10 +15,10 @@ from typing import Any, cast
 
 import pytest
 
-from state.artifacts import MemoryArtifacts
 from state.errors import BadRepository, EffectRefused, Refused
 from state.settings import Settings
 from state.snapshots import Snapshots
+from tests.helpers.memory_stores import MemoryArtifacts
 from tools.git import git_program, head
 from tools.patch import apply_patch_to_repository, check_patch_options, take_back, unified_diff
 from tools.registry import ToolContext, ToolResult

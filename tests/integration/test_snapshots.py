@@ -16,11 +16,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from state.artifacts import Artifacts, FsspecArtifacts, MemoryArtifacts, PostgresArtifacts
+from state.artifacts import Artifacts, FsspecArtifacts, PostgresArtifacts
 from state.errors import ArtifactMissing, NotInSnapshot, SnapshotFailed
 from state.folders import Beneath
 from state.postgres import user_namespace
 from state.snapshots import Change, Entry, SnapshotCache, Snapshots
+from tests.helpers.memory_stores import MemoryArtifacts
 from tools.workspaces import Workspaces
 
 Contents = dict[bytes, tuple[object, ...]]
@@ -276,8 +277,8 @@ REPOSITORY = Path(__file__).parents[2]
 UNREADABLE = """
 import asyncio, sys
 from pathlib import Path
-from state.artifacts import MemoryArtifacts
 from state.snapshots import Snapshots
+from tests.helpers.memory_stores import MemoryArtifacts
 
 async def main(root):
     snapshots = Snapshots(artifacts=MemoryArtifacts())

@@ -15,11 +15,10 @@ import pytest
 from langgraph.errors import GraphInterrupt
 
 from state.approvals import digest_of
-from state.artifacts import MemoryArtifacts
 from state.errors import DevfixError, EffectRefused, Fenced, NotReached
 from state.holder import Holder, _started, this_process
-from state.ledger import Intent, MemoryLedger
-from state.runs import MemoryRuns
+from state.ledger import Intent
+from tests.helpers.memory_stores import MemoryArtifacts, MemoryLedger, MemoryRuns
 from tools.execution import Execution, Performed, effect_key
 from tools.registry import Found, Tool, ToolContext, tool
 

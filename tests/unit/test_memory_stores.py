@@ -6,12 +6,10 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from state.approvals import MemoryApprovals
-from state.ledger import MemoryLedger
-from state.runs import MemoryRuns
 from tests.contracts.approvals import ApprovalsContract
 from tests.contracts.ledger import LedgerContract
 from tests.contracts.runs import RunsContract
+from tests.helpers.memory_stores import MemoryApprovals, MemoryLedger, MemoryRuns
 
 
 class TestMemoryRuns(RunsContract):

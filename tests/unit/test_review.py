@@ -22,19 +22,16 @@ from graph.prompts import from_devfix
 from graph.services import Services
 from graph.streaks import IN_VAIN, family
 from state.agent_state import AgentState, Budgets, ToolCall, Tried
-from state.approvals import MemoryApprovals
-from state.artifacts import MemoryArtifacts
 from state.database import Database
 from state.failures import Failure, FailureKind
-from state.ledger import MemoryLedger
 from state.messages import flatten
 from state.outbox import Outbox
 from state.pauses import Pauses
-from state.runs import Claim, MemoryRuns
+from state.runs import Claim
 from state.settings import Settings
 from state.snapshots import Snapshots
 from state.status import Standing
-from state.trace import MemoryTrace
+from tests.helpers.memory_stores import MemoryApprovals, MemoryArtifacts, MemoryLedger, MemoryRuns, MemoryTrace
 from tests.helpers.notes import NOTES, NotesRules
 from tools.execution import Execution
 from tools.workspaces import Workspaces

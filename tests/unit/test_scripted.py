@@ -15,9 +15,9 @@ from graph.models.recorded import recorded
 from graph.models.scripted import ScriptedModel, Turn
 from state.errors import Refused
 from state.messages import flatten
-from state.runs import MemoryRuns
 from state.settings import Settings
-from state.trace import Call, MemoryTrace
+from state.trace import Call
+from tests.helpers.memory_stores import MemoryRuns, MemoryTrace
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
