@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -14,6 +15,8 @@ from state.settings import Settings, unknown_variables
 async def application(settings: Settings | None = None, *, label: str = "command line") -> AsyncIterator[Application]:
     """Opens nothing by itself, and tells of variables that look like settings. Raises Refused for settings that do not
     fit."""
+    # What the pool logs of a database that went away, the command tells in a sentence.
+    logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)
     made = build(settings, label=label)
     for name in unknown_variables(made.settings):
         say(f"devfix: {name} is no setting of DevFix; nothing was done with it")

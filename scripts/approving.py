@@ -20,6 +20,8 @@ def decision_of(*, edit: str | None, reject: str | None, respond: str | None, ag
     """The decision that the options name; approve without any. Raises Refused."""
     if sum(each is not None for each in (edit, reject, respond)) > 1:
         raise Refused("give one of --edit, --reject and --respond; nothing was decided")
+    if respond is not None and not respond.strip():
+        raise Refused("--respond takes the words of your answer; nothing was decided")
     if again and (reject is not None or respond is not None):
         raise Refused("--again goes with an approval; nothing was decided")
     if edit is not None:

@@ -34,6 +34,7 @@ pytestmark = pytest.mark.acceptance
         (("show", "last"), "there is no run 'last'"),
         (("approve", "last", "--edit", "{"), "JSON object"),
         (("approve", "last", "--reject", "no", "--respond", "yes"), "give one of"),
+        (("approve", "last", "--respond", " "), "--respond takes the words"),
         (("branch", "last", "--at", "1"), "there is no run"),
         (("diff", "last"), "two of its steps"),
         (("nonsense",), "No such command 'nonsense'"),
