@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,13 +17,6 @@ from tests.helpers.notes import letters
 
 POST_ADA = ("post", {"to": "ada", "text": "hello"})
 POST_BOB = ("post", {"to": "bob", "text": "hello"})
-
-
-@pytest.fixture
-async def driver(database_url: str, tmp_path: Path) -> AsyncIterator[Driver]:
-    application = application_on(database_url, tmp_path)
-    yield Driver(application, tmp_path)
-    await application.services.close()
 
 
 async def another(driver: Driver, database_url: str) -> Driver:

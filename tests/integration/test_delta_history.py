@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import pytest
@@ -20,17 +19,9 @@ from graph.durable import DurableGraph
 from scripts.bootstrap import Application
 from state import delta_history
 from state.messages import APPEND, append_records
-from tests.helpers.app import application_on
 
 Graph = CompiledStateGraph[Any, Any, Any, Any]
 CONFIG: RunnableConfig = {"configurable": {"thread_id": "t"}, "recursion_limit": 500}
-
-
-@pytest.fixture
-async def application(database_url: str, tmp_path: Path) -> AsyncIterator[Application]:
-    application = application_on(database_url, tmp_path)
-    yield application
-    await application.services.close()
 
 
 def branching(*, every: int) -> StateGraph[Any, Any, Any, Any]:

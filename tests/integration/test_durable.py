@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -22,13 +21,6 @@ from tests.helpers.graphs import chain
 
 CONFIG: RunnableConfig = {"configurable": {"thread_id": "t"}}
 START: dict[str, Any] = {"seen": []}
-
-
-@pytest.fixture
-async def application(database_url: str, tmp_path: Path) -> AsyncIterator[Application]:
-    application = application_on(database_url, tmp_path)
-    yield application
-    await application.services.close()
 
 
 async def note(state: dict[str, Any]) -> dict[str, Any]:

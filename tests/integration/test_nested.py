@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypedDict, cast
 
@@ -30,13 +30,6 @@ class Seen(TypedDict, total=False):
 
 class Found(TypedDict, total=False):
     seen: Annotated[list[Any], operator.add]
-
-
-@pytest.fixture
-async def application(database_url: str, tmp_path: Path) -> AsyncIterator[Application]:
-    application = application_on(database_url, tmp_path)
-    yield application
-    await application.services.close()
 
 
 @pytest.fixture

@@ -7,8 +7,7 @@ stands at the sink and how the run says it stands.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -24,13 +23,6 @@ ADA = {"to": "ada", "text": "hello"}
 BOB = {"to": "bob", "text": "hello"}
 DEAD = this_process("killed").model_copy(update={"pid": 4_190_000, "started": "1"})
 ELSEWHERE = this_process("far").model_copy(update={"host": "elsewhere"})
-
-
-@pytest.fixture
-async def driver(database_url: str, tmp_path: Path) -> AsyncIterator[Driver]:
-    application = application_on(database_url, tmp_path)
-    yield Driver(application, tmp_path)
-    await application.services.close()
 
 
 async def answer(driver: Driver, kind: str = "approve") -> None:

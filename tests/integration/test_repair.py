@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -10,19 +9,12 @@ import pytest
 
 from state.approvals import Decision
 from state.runs import Run
-from tests.helpers.app import Driver, application_on, calls
+from tests.helpers.app import Driver, calls
 
 RIGHT = ("edit_file", {"path": "sums.py", "old": "a - b", "new": "a + b"})
 WRONG = ("edit_file", {"path": "sums.py", "old": "a - b", "new": "a - b - 1"})
 BACK = ("edit_file", {"path": "sums.py", "old": "a - b - 1", "new": "a - b"})
 APPLY = ("apply_patch_to_repository", {"summary": "add, not subtract"})
-
-
-@pytest.fixture
-async def driver(database_url: str, tmp_path: Path) -> AsyncIterator[Driver]:
-    application = application_on(database_url, tmp_path)
-    yield Driver(application, tmp_path)
-    await application.services.close()
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -17,18 +16,11 @@ from state.holder import this_process
 from state.ledger import Intent
 from state.retention import SAFE_HOURS, Retention
 from state.trace import Call
-from tests.helpers.app import Driver, application_on, calls
+from tests.helpers.app import Driver, calls
 from tests.helpers.graphs import chain
 
 LONG = "x" * 30_000
 POST_ADA = ("post", {"to": "ada", "text": "hello"})
-
-
-@pytest.fixture
-async def application(database_url: str, tmp_path: Path) -> AsyncIterator[Application]:
-    application = application_on(database_url, tmp_path)
-    yield application
-    await application.services.close()
 
 
 def retention(application: Application) -> Retention:

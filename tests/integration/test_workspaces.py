@@ -5,16 +5,12 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from scripts.bootstrap import Application
 from state.holder import Holder, this_process
 from state.status import Standing
-from tests.helpers.app import application_on
 from tests.helpers.graphs import chain
 
 CHILD = """
@@ -38,13 +34,6 @@ async def main():
     await chain(application, work=work).ainvoke({"seen": []}, {"configurable": {"thread_id": "t"}})
 asyncio.run(main())
 """
-
-
-@pytest.fixture
-async def application(database_url: str, tmp_path: Path) -> AsyncIterator[Application]:
-    application = application_on(database_url, tmp_path)
-    yield application
-    await application.services.close()
 
 
 async def note(state: dict[str, Any]) -> dict[str, Any]:
