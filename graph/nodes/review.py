@@ -47,7 +47,7 @@ async def review(state: AgentState, *, services: Services) -> Update:
         found = [*found, stuck]
     fresh = [*state.failures[state.handled :], *found]
     kinds = [failure.kind for failure in fresh]
-    streaks = counted(state.streaks, state.turn_failures, kinds, succeeded=succeeded)
+    streaks = counted(state.streaks, _counted_already(state, fresh), kinds, succeeded=succeeded)
     turn = sorted({*state.turn_failures, *ways(kinds)})
     ruling = _judge(
         state, job, [(failure, streaks[family(failure.kind)]) for failure in fresh], streaks.get(IN_VAIN, 0)
@@ -65,6 +65,13 @@ async def review(state: AgentState, *, services: Services) -> Update:
         reviewed=len(state.messages) + len(ruling.get("messages", ())),
         handled=len(state.failures) + len(found),
     )
+
+
+def _counted_already(state: AgentState, fresh: Sequence[Failure]) -> set[str]:
+    """What this turn's failures count as already. A call that was made again in it, as evidence is, counts again: its
+    turn ends only when it succeeds."""
+    before = {failure.call_id for failure in state.failures[: state.handled]} - {None}
+    return set(state.turn_failures) - ways(failure.kind for failure in fresh if failure.call_id in before)
 
 
 def _take_in(state: AgentState, job: Job) -> tuple[AgentState, list[Tried], list[Failure]]:

@@ -214,6 +214,20 @@ async def test_a_turn_counts_once_however_many_calls_it_makes(services: Services
     assert kept["streaks"] == {}
 
 
+async def test_evidence_that_always_fails_is_put_to_a_person(services: Services, rules: Asked) -> None:
+    """It is asked for again in the same turn, which would go on until the limit of steps."""
+    rules.wanted = ToolCall(id="evidence-1", name="look", args={"what": "all"}, origin="devfix")
+    kept: dict[str, Any] = {}
+    failures = [failure("tool_failed")]
+    said = []
+    for _ in range(7):
+        written = await review(state(failures=failures, pending_actions=[POST], **kept), services=services)
+        said.append(written["decision"])
+        failures.append(failure("tool_failed").model_copy(update={"call_id": "evidence-1"}))
+        kept = {name: written[name] for name in ("handled", "streaks", "turn_failures")}
+    assert said == ["tools"] * 6 + ["escalate"]
+
+
 async def test_failures_that_take_turns_are_put_to_a_person_in_the_end(services: Services) -> None:
     """Whatever their kinds, and however many turns there are in between in which nothing was done."""
     kinds: list[list[FailureKind]] = [["tool_failed"], ["invalid_arguments"], ["truncated_output"], []]
