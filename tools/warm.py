@@ -86,6 +86,8 @@ class _Kept:
             await asyncio.wait({self._task})
             if not self._task.cancelled():
                 self._task.exception()
+        if self._ready.done():  # looked at: nobody else does who was cut off while it was made
+            self._ready.exception()
 
 
 @asynccontextmanager

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -43,6 +46,23 @@ def verdicts(result: ToolResult) -> list[str]:
         for line in result.content.splitlines()
         if line[:1].isdigit() and " candidates " not in line
     ]
+
+
+async def test_what_is_cut_off_while_it_is_made_leaves_no_trace_on_the_terminal(warm: Warm) -> None:
+    """The borrower has the error; that nobody else looked at it is no bug to tell of."""
+    complaints: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, told: complaints.append(told["message"]))
+
+    @asynccontextmanager
+    async def slow() -> AsyncIterator[None]:
+        await asyncio.sleep(60)
+        yield
+
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05), warm.lend("tests", 1, slow):
+            pass
+    gc.collect()
+    assert complaints == []
 
 
 async def test_each_candidate_gets_its_verdict(tmp_path: Path, devfix_home: Path, warm: Warm) -> None:
