@@ -39,7 +39,11 @@ def used_up(state: AgentState, limit: Standing) -> str:
             return f"The budget is used up: {state.cost_usd:.4f} USD and {state.tokens} tokens so far."
         case "step_limit":
             return f"The run ends with its step {state.step + 1}; no call begins after step {budgets.steps}, its limit."
-    return f"The run has worked for {state.active_seconds:.0f} s; its limit is {budgets.seconds:.0f} s."
+    return f"The run has worked for {_told(state.active_seconds)} s; its limit is {_told(budgets.seconds)} s."
+
+
+def _told(seconds: float) -> str:
+    return f"{seconds:.0f}" if seconds >= 10 else f"{seconds:.3g}"
 
 
 def lifted(state: AgentState) -> str:

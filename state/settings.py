@@ -14,6 +14,9 @@ from state.errors import Refused
 from state.model_settings import ModelSettings
 from state.outward import OutwardSettings
 
+LONGEST_SECONDS: Final = 1e9
+"""Thirty years: a time that is longer fits no date, and no limit of a process."""
+
 
 def home() -> Path:
     """DevFix's own folder: `DEVFIX_HOME`, else the user's data folder. Not created here."""
@@ -55,7 +58,7 @@ class Settings(ModelSettings, OutwardSettings):
     """What runs are started as: a job's name, or `module:job` for one of the user's own."""
     heartbeat_seconds: float = Field(default=1.0, gt=0)
     """How often a holder says that it lives, and learns that a person cancelled its run."""
-    lease_seconds: float = Field(default=10.0, gt=0)
+    lease_seconds: float = Field(default=10.0, gt=0, le=24 * 3600.0)
     """A holder whose heartbeat is older than this is taken for frozen, and overtaken."""
     max_crashes: int = Field(default=5, gt=0)
     """A run with which so many processes died in a row, none of them having saved a step, is given up."""
@@ -65,11 +68,11 @@ class Settings(ModelSettings, OutwardSettings):
     step_limit: int = Field(default=500, gt=0)
     deadline_seconds: float = Field(default=3600.0, gt=0)
     """Active wall time of a run: time spent waiting for a person does not count."""
-    test_timeout_seconds: float = Field(default=300.0, gt=0)
+    test_timeout_seconds: float = Field(default=300.0, gt=0, le=LONGEST_SECONDS)
     """One run of the test command."""
     tool_retries: int = Field(default=3, ge=0, le=8)
     """How often a tool's call is made again after trouble that may pass, as a refused connection."""
-    approval_ttl_seconds: float = Field(default=7 * 24 * 3600.0, gt=0)
+    approval_ttl_seconds: float = Field(default=7 * 24 * 3600.0, gt=0, le=LONGEST_SECONDS)
     workspace_limit_mb: int = Field(default=1024, gt=0)
     """A workspace that grows beyond this stops the tool that let it grow."""
 

@@ -190,6 +190,15 @@ def test_a_heartbeat_that_is_longer_than_the_lease_is_refused(cli: Cli) -> None:
     assert "heartbeat_seconds (5) must be less than lease_seconds (5)" in ended.err
 
 
+@pytest.mark.parametrize("name", ["LEASE_SECONDS", "APPROVAL_TTL_SECONDS", "TEST_TIMEOUT_SECONDS"])
+@pytest.mark.parametrize("given", ["1e12", "inf"])
+def test_a_time_that_fits_nowhere_is_refused(cli: Cli, name: str, given: str) -> None:
+    """PostgreSQL has no such date, and no process such a limit; a run would find out at its question."""
+    ended = cli("runs", **{f"DEVFIX_{name}": given})
+    assert ended.code == 2, ended
+    assert f"the setting DEVFIX_{name} is not valid: Input should be less than or equal to" in ended.err
+
+
 def test_doctor_tells_of_variables_that_are_no_settings(cli: Cli) -> None:
     """A mistyped one would do nothing, without a word; one that a setting names is meant."""
     given = {"DEVFIX_STEPLIMIT": "5", "DEVFIX_MY_KEY": "x", "DEVFIX_MODEL_KEY_ENV": "DEVFIX_MY_KEY"}

@@ -296,6 +296,12 @@ async def test_a_limit_stops_before_the_next_call(
         assert written["report"]["next"][0].startswith(f"devfix resume run-1 {option}")
 
 
+async def test_a_short_deadline_is_told_as_it_is(services: Services) -> None:
+    """Half a second is not none."""
+    written = await review(state(budgets=Budgets(seconds=0.5), active_seconds=1.26), services=services)
+    assert "has worked for 1.26 s; its limit is 0.5 s" in written["report"]["summary"]
+
+
 async def test_below_its_limits_a_run_goes_on(services: Services) -> None:
     """One step, cent, token and second before."""
     budgets = Budgets(usd=1.0, tokens=100, steps=11, seconds=3600.0)
