@@ -40,11 +40,19 @@ def _imported(named: str) -> Job:
     module, _, attribute = named.partition(":")
     try:
         found = getattr(importlib.import_module(module), attribute)
-    except Exception as error:  # a module of the user's: whatever is wrong with it is told in one sentence
+    except (
+        Exception,
+        SystemExit,
+    ) as error:  # a module of the user's: whatever is wrong with it is told in one sentence
         raise Refused(
             f"the job {named} (DEVFIX_JOB=module:job) can't be loaded: {type(error).__name__}: {error}; its module "
             "must be installed, or its folder named in PYTHONPATH"
         ) from error
     if not isinstance(found, Job):
         raise Refused(f"{named} (DEVFIX_JOB=module:job) is no Job but a {type(found).__name__}")
+    if not isinstance(found.toolbox, Toolbox):
+        raise Refused(
+            f"the toolbox of {named} (DEVFIX_JOB=module:job) is a {type(found.toolbox).__name__}; make one with "
+            "Toolbox.of([...])"
+        )
     return found

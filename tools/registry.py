@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, 
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, get_args
 
 from langchain_core.tools.base import create_schema_from_function
 from langchain_core.utils.function_calling import convert_to_openai_tool
@@ -165,13 +165,16 @@ def tool(
     """Make a tool of an async function whose last, keyword-only parameter is `context: ToolContext`.
 
     Raises:
-        TypeError: the function takes no `context`, or an effect can neither be verified nor says so.
+        TypeError: there is no such kind, the function takes no `context`, or an effect can neither be verified nor says
+            so.
     """
 
     def decorate(function: ToolFunction) -> Tool:
         name = function.__name__
         if "context" not in inspect.signature(function).parameters:
             raise TypeError(f"the tool {name} must take a keyword-only parameter `context: ToolContext`")
+        if kind not in get_args(ToolKind):
+            raise TypeError(f"the tool {name} is of kind {kind!r}; the kinds are {', '.join(get_args(ToolKind))}")
         if kind == "effect" and verify is None and not uncheckable:
             raise TypeError(f"the effect {name} needs `verify`, or must declare itself `uncheckable=True`")
         schema = create_schema_from_function(name, function, filter_args=["context"], parse_docstring=False)

@@ -83,6 +83,24 @@ def test_a_job_that_is_none_is_refused(cli: Cli, tmp_path: Path, job: str, told:
     assert "Traceback" not in refused.err
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("raise SystemExit(3)", "SystemExit: 3"),
+        (
+            "from dataclasses import replace\nfrom tests.jobs.refund import REFUND\nJOB = replace(REFUND, toolbox=[])",
+            "Toolbox.of",
+        ),
+    ],
+)
+def test_a_job_with_a_mistake_is_refused(cli: Cli, text: str, told: str) -> None:
+    """Not taken for a run that waits, nor for a bug of DevFix."""
+    (cli.folder / "mistaken.py").write_text(text)
+    cli.environment |= {"DEVFIX_JOB": "mistaken:JOB", "PYTHONPATH": f"{cli.environment['PYTHONPATH']}:{cli.folder}"}
+    refused = cli("run", "--option", "order=7")
+    assert (refused.code, told in refused.err) == (2, True), refused
+
+
 def test_options_that_do_not_fit_are_refused(refunds: Cli) -> None:
     """Missing, unknown, of another type, in another form."""
     for option, told in (("order=x", "order"), ("wishes=3", "no option wishes"), ("order", "NAME=VALUE")):

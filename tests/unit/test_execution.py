@@ -524,6 +524,17 @@ def test_an_effect_without_verify_must_say_so(sink: Sink) -> None:
         sink.tool(verify=None)
 
 
+def test_a_tool_of_no_kind_is_refused() -> None:
+    """Mistyped, it would be found out in the middle of a run."""
+
+    async def look(*, context: ToolContext) -> str:
+        """Look."""
+        return ""
+
+    with pytest.raises(TypeError, match="the kinds are read, workspace, effect"):
+        tool(kind=cast("Any", "Effect"))(look)
+
+
 def _claim(made: Tool, call: str, to: str) -> Intent:
     digest = digest_of(made.name, {"to": to, "bound": {}})
     return Intent(RUN, call, made.name, digest, {}, effect_key(RUN, call))
