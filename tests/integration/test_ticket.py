@@ -102,6 +102,18 @@ async def test_a_plain_tracker_gets_one_object(database: Database, tmp_path: Pat
     assert server.acted[0].headers["authorization"] == f"Bearer {PASSWORD}"
 
 
+async def test_a_page_for_people_is_no_ticket(database: Database, tmp_path: Path) -> None:
+    """A portal or a proxy that wants a sign-in answers 200, and the request has gone nowhere."""
+    async with receiver("page") as server:
+        outside = Outside(
+            database, tmp_path, **settings(f"{server.url}/issues", ticket_shape="plain", ticket_user=None)
+        )
+        performed = await outside.do("create_ticket", **ARGS)
+    assert performed.failure == "outcome_unknown", performed
+    assert "a page for people" in performed.result.content
+    assert await outside.states() == ["unknown"]
+
+
 async def test_a_plain_tracker_with_a_search_is_asked(database: Database, tmp_path: Path, roundup: Tracker) -> None:
     """Its list is read however it is wrapped."""
     search = f"{roundup.url}?title:={{title}}&@fields=title"

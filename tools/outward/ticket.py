@@ -118,6 +118,11 @@ class _Tracker:
         fields = {**self._settings.ticket_fields, self._settings.ticket_title_field: marked}
         if not self._is_roundup:
             answer = await self._created(self._url, {**fields, self._settings.ticket_body_field: body})
+            if answer.text.lstrip()[:9].lower().startswith(("<!doctype", "<html")):
+                raise Unanswered(
+                    f"{shown(self._url)} answered {answer.status} with a page for people, as where one has to sign in; "
+                    "whether a ticket was created is not known"
+                )
         else:
             answer = await self._create_in_roundup(fields, body)
         return {"ticket": _name_of(answer.value) or "created", "title": marked}

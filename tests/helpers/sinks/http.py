@@ -20,7 +20,8 @@ class Receiver:
     """Acts once for each request that it reads, unless its next way says otherwise; refuses doubled keys if told so.
 
     Ways: `ok`, a status like `500`, `act 500` (acts, then answers so), `hang`, `act hang`, `close`, `act close`, `drop`
-    (closes before reading), `twice` (answers two times), `redirect STATUS URL`.
+    (closes before reading), `twice` (answers two times), `page` (one for people; nothing is done),
+    `redirect STATUS URL`.
     """
 
     def __init__(self, *, refuses: bool = False) -> None:
@@ -69,6 +70,8 @@ class Receiver:
             case [status] if status.isdigit():
                 told = call.headers.get("authorization", "") + " " + call.headers.get("devfix-signature", "")
                 writer.write(_response(int(status), body=told))
+            case ["page"]:
+                writer.write(_response(200, body="\n<!DOCTYPE html><title>Sign in</title>"))
             case ["ok"]:
                 writer.write(_response(200))
         await writer.drain()
