@@ -40,10 +40,7 @@ def _imported(named: str) -> Job:
     module, _, attribute = named.partition(":")
     try:
         found = getattr(importlib.import_module(module), attribute)
-    except (
-        Exception,
-        SystemExit,
-    ) as error:  # a module of the user's: whatever is wrong with it is told in one sentence
+    except (Exception, SystemExit) as error:  # the user's module: whatever is wrong with it is told in a sentence
         raise Refused(
             f"the job {named} (DEVFIX_JOB=module:job) can't be loaded: {type(error).__name__}: {error}; its module "
             "must be installed, or its folder named in PYTHONPATH"
