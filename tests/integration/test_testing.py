@@ -275,6 +275,26 @@ async def test_a_test_that_ends_its_process_is_one_failure(run: Run, place: str)
     assert "Crash" in result.content
 
 
+async def test_what_a_test_leaves_running_is_not_waited_for(run: Run) -> None:
+    """A daemon that it forked holds all that was open; the tests have ended all the same."""
+    files = {
+        "test_daemon.py": """
+            import os, time
+
+            def test_daemon():
+                if os.fork() == 0:
+                    os.setsid()
+                    time.sleep(600)
+
+            def test_wrong(): assert False
+            """,
+    }
+    began = time.monotonic()
+    result = await run(files, locate=True, timeout=25.0)
+    assert result.content.startswith("failed: 1 passed, 1 failed"), result.content
+    assert time.monotonic() - began < 20
+
+
 async def test_commands_that_are_not_pytest_are_judged_by_their_end(run: Run) -> None:
     """unittest and scripts: exit code and output count."""
     files = {

@@ -84,6 +84,10 @@ class _Child:
         """Seconds until the tests were known."""
         self.rest = b""
 
+    def gone(self) -> bool:
+        """Dead, though the pipe may be open: a process that a test left behind holds it, for ever perhaps."""
+        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
     def out_of_time(self) -> bool:
         now = time.monotonic()
         self.late = self.late or now > self.until
@@ -387,8 +391,9 @@ class Server:
         if not children:
             return []
         while True:
+            gone = [child for child in children if child.gone()]  # all that they said is in the pipe by now
             ready, _, _ = select.select([child.fd for child in children], [], [], 0.25)
-            ended = [child for child in children if child.fd in ready and not child.read()]
+            ended = [child for child in children if (not child.read() if child.fd in ready else child in gone)]
             for child in children:
                 if child not in ended and child.out_of_time() and child.give_up():
                     ended.append(child)
