@@ -245,13 +245,17 @@ async def _nothing_open(connection: Connection, run_id: str) -> bool:
 
 
 def _approval(row: Mapping[str, Any]) -> Approval:
-    content = _load(row["content"])
+    def load(name: str) -> Any:
+        of = f"{name} of the question {row['call_id']} of run {short(row['run_id'])}"
+        return None if row[name] is None else _CODEC.loads(bytes(row[name]), of)
+
+    content = load("content")
     question = Question(
         call_id=row["call_id"],
         kind=row["kind"],
         tool=row["tool"],
-        arguments=_load(row["arguments"]),
-        bound=_load(row["bound"]),
+        arguments=load("arguments"),
+        bound=load("bound"),
         allowed=tuple(row["allowed"]),
     )
     return Approval(
@@ -264,7 +268,3 @@ def _approval(row: Mapping[str, Any]) -> Approval:
         decided_by=row["decided_by"],
         decided_at=row["decided_at"],
     )
-
-
-def _load(data: bytes | None) -> Any:
-    return None if data is None else _CODEC.loads(bytes(data))

@@ -214,15 +214,18 @@ class CompactSerializer(ExactSerializer):
         try:
             return self._zstd[1].decompress(payload) if tag == COMPRESSED else payload
         except zstandard.ZstdError as error:
-            raise Unserializable(f"what is stored of it is damaged ({error}); nothing was changed") from None
+            raise Unserializable(f"what is stored is damaged ({error}); nothing was changed") from None
 
     def dumps(self, value: Any) -> bytes:
         """For a column that has no tag beside it. Raises Unserializable."""
         return self.dumps_typed(value)[1]
 
-    def loads(self, payload: bytes) -> Any:
-        """What `dumps` made, or an ExactSerializer. Raises Unserializable."""
-        return self.loads_typed((tag_of(payload), payload))
+    def loads(self, payload: bytes, of: str = "a value") -> Any:
+        """What `dumps` made, or an ExactSerializer. Raises Unserializable, which says what it is a part `of`."""
+        try:
+            return self.loads_typed((tag_of(payload), payload))
+        except (Unserializable, ValueError) as error:
+            raise Unserializable(f"{of} can't be read: {error}") from None
 
     @property
     def _zstd(self) -> tuple[ZstdCompressor, ZstdDecompressor]:

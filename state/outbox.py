@@ -291,6 +291,7 @@ class LetterLedger:
 
 def _letter(row: Mapping[str, Any] | None) -> Letter:
     assert row is not None  # noqa: S101 - of a row that is locked
-    receipt = None if row["receipt"] is None else _CODEC.loads(bytes(row["receipt"]))
-    arguments = _CODEC.loads(bytes(row["arguments"]))
+    of = f"the message {row['call_id']} of run {short(row['run_id'])}"
+    receipt = None if row["receipt"] is None else _CODEC.loads(bytes(row["receipt"]), of)
+    arguments = _CODEC.loads(bytes(row["arguments"]), of)
     return Letter.model_validate({**row, "receipt": receipt, "arguments": arguments})

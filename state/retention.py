@@ -14,6 +14,7 @@ from typing import NamedTuple
 from state.codec import CompactSerializer, tag_of
 from state.connection import Connection
 from state.database import Database
+from state.errors import Unserializable
 from state.shared_rows import packed
 from state.snapshots import Snapshots
 from state.status import TERMINAL
@@ -126,6 +127,11 @@ async def _named_in(connection: Connection, table: str, columns: str) -> set[str
         async for row in cursor:
             if row["value"]:
                 value = bytes(row["value"])
-                data = packed(row["type"] or tag_of(value), value, serde)
+                try:
+                    data = packed(row["type"] or tag_of(value), value, serde)
+                except Unserializable as error:
+                    raise Unserializable(
+                        f"a row of table {table} can't be read, nor which files it needs: {error}"
+                    ) from None
                 found |= {digest.decode() for digest in _DIGEST.findall(data)}
     return found

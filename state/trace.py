@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 
 from state.codec import CompactSerializer
 from state.database import Database, SqlCall
+from state.ids import short
 from state.patience import patiently
 
 CallKind = Literal["model", "tool"]
@@ -128,6 +129,7 @@ def _dump(value: Mapping[str, JsonValue] | None) -> bytes | None:
 
 def _call(row: Mapping[str, Any]) -> Call:
     def load(name: str) -> Any:
-        return None if row[name] is None else _CODEC.loads(bytes(row[name]))
+        of = f"the {name} of call {row['call_id']} at step {row['step']} of run {short(row['run_id'])}"
+        return None if row[name] is None else _CODEC.loads(bytes(row[name]), of)
 
     return Call.model_validate({**row, "request": load("request") or {}, "result": load("result")})

@@ -11,8 +11,9 @@ from scripts.branching import branch
 from scripts.facts import facts_of
 from scripts.pruning import prune_runs
 from scripts.registers import Registers
-from state.errors import ArtifactMissing, Refused, StepNotFound
+from state.errors import ArtifactMissing, Refused, StepNotFound, Unserializable
 from state.holder import this_process
+from state.ids import short
 from state.ledger import Intent
 from state.retention import SAFE_HOURS, Retention
 from state.trace import Call
@@ -212,3 +213,20 @@ async def test_ten_thousand_ended_runs_are_pruned_in_one_go(application: Applica
 
 async def _note(state: dict[str, object]) -> dict[str, object]:
     return {"seen": ["note"]}
+
+
+async def test_a_row_that_is_damaged_is_named(application: Application, tmp_path: Path) -> None:
+    """Of which run and which call; what other rows hold can still be read, and no file goes that it may need."""
+    driver = await ended(application, tmp_path, "damaged")
+    services, run_id = application.services, driver.run_id
+    async with application.database.transaction() as connection:
+        await connection.execute("UPDATE trace SET result = '\\xc1' WHERE name = 'post' AND run_id = %s", (run_id,))
+        await connection.execute("UPDATE approvals SET bound = '\\xc1' WHERE run_id = %s", (run_id,))
+        await connection.execute("UPDATE effects SET receipt = '\\x28b52ffd00' WHERE run_id = %s", (run_id,))
+    of = f"of run {short(run_id)} can't be read"
+    with pytest.raises(Unserializable, match=f"the result of call .* at step .* {of}"):
+        await services.trace.of(run_id)
+    with pytest.raises(Unserializable, match=f"bound of the question .* {of}"):
+        await services.approvals.of(run_id)
+    with pytest.raises(Unserializable, match="a row of table effects can't be read"):
+        await retention(application).sweep()

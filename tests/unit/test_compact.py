@@ -45,3 +45,5 @@ def test_damaged_bytes_are_refused_in_a_sentence() -> None:
     stored = CompactSerializer().dumps({"text": LONG})
     with pytest.raises(Unserializable, match="damaged"):
         CompactSerializer().loads(stored[: len(stored) // 2])
+    with pytest.raises(Unserializable, match="the receipt of x can't be read"):
+        CompactSerializer().loads(ExactSerializer().dumps_typed({"text": LONG})[1][:100], "the receipt of x")
