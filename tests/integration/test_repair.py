@@ -146,6 +146,7 @@ async def test_tests_that_cant_be_run_end_with_their_output(
     assert str(ended.standing) == "failed: tests_unreachable"
     assert ended.report is not None
     assert said in str(ended.report["details"])
+    assert ended.report["done"] == []
 
 
 async def test_test_files_are_read_only_unless_allowed(driver: Driver, repository: Path) -> None:
