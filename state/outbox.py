@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 from state.codec import CompactSerializer
 from state.connection import Connection
 from state.database import Database
-from state.errors import Fenced
+from state.errors import Fenced, Unserializable
 from state.holder import Holder, is_gone, this_process
 from state.ids import short
 from state.ledger import Effect, EffectState, Intent, Receipt
@@ -113,20 +113,29 @@ class Outbox:
         """A letter for one of these tools that is due, or whose sender is gone; None where there is none.
 
         Nobody else gets it. A sender that has been at it for `lease_seconds`, longer than any sending takes, is gone or
-        frozen.
+        frozen. One that can't be read is given up, with the reason, and keeps no other from being sent.
         """
         async with self._database.transaction() as connection:
-            for row in await self._open(connection, list(tools), lease_seconds):
-                former = Holder.model_validate(row["holder"]) if row["state"] == "sending" else None
-                if former is not None and not self._is_abandoned(former, row):
-                    continue
+            while rows := await self._open(connection, list(tools), lease_seconds):
+                row = next((row for row in rows if row["state"] == "due" or self._is_abandoned(row)), None)
+                if row is None:
+                    return None
                 cursor = await connection.execute(
                     "UPDATE outbox SET state = 'sending', epoch = epoch + 1, holder = %s, "
                     "claimed_at = clock_timestamp() WHERE run_id = %s AND call_id = %s RETURNING *",
                     (this_process(label).model_dump_json(), row["run_id"], row["call_id"]),
                 )
-                taken = _letter(await cursor.fetchone())
+                try:
+                    taken = _letter(await cursor.fetchone())
+                except Unserializable as error:
+                    await connection.execute(
+                        "UPDATE outbox SET state = 'given_up', trouble = %s, settled_at = clock_timestamp() "
+                        "WHERE run_id = %s AND call_id = %s",
+                        (str(error), row["run_id"], row["call_id"]),
+                    )
+                    continue
                 _sending.add(taken.key)
+                former = Holder.model_validate(row["holder"]) if row["state"] == "sending" else None
                 return Taken(taken, Former(former, ended=self._is_ours(former)) if former else None)
         return None
 
@@ -145,7 +154,8 @@ class Outbox:
         )
         return list(await cursor.fetchall())
 
-    def _is_abandoned(self, former: Holder, row: Mapping[str, Any]) -> bool:
+    def _is_abandoned(self, row: Mapping[str, Any]) -> bool:
+        former = Holder.model_validate(row["holder"])
         if self._is_ours(former):
             return row["key"] not in _sending
         return bool(is_gone(former)) or row["overdue"]
@@ -220,7 +230,7 @@ class Outbox:
             cursor = await connection.execute(
                 "SELECT * FROM outbox WHERE run_id = %s ORDER BY put_at, call_id", (run_id,)
             )
-            return [_letter(row) for row in await cursor.fetchall()]
+            return [_shown(row) for row in await cursor.fetchall()]
 
     async def troubled(self) -> list[Letter]:
         """What was not sent as it should: tried and still due, given up, or of unknown outcome."""
@@ -229,7 +239,7 @@ class Outbox:
                 "SELECT * FROM outbox WHERE state IN ('unknown', 'given_up') OR (state = 'due' AND tries > 0) "
                 "ORDER BY put_at DESC LIMIT 20"
             )
-            return [_letter(row) for row in await cursor.fetchall()]
+            return [_shown(row) for row in await cursor.fetchall()]
 
 
 class LetterLedger:
@@ -295,3 +305,11 @@ def _letter(row: Mapping[str, Any] | None) -> Letter:
     receipt = None if row["receipt"] is None else _CODEC.loads(bytes(row["receipt"]), of)
     arguments = _CODEC.loads(bytes(row["arguments"]), of)
     return Letter.model_validate({**row, "receipt": receipt, "arguments": arguments})
+
+
+def _shown(row: Mapping[str, Any]) -> Letter:
+    """For people: of one that can't be read, all but what it says."""
+    try:
+        return _letter(row)
+    except Unserializable as error:
+        return Letter.model_validate({**row, "receipt": None, "arguments": {}, "trouble": str(error)})

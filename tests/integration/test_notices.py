@@ -216,6 +216,23 @@ async def test_a_server_that_is_away_is_tried_again_later(people: People, tmp_pa
     assert len(people.mail.messages) == 1
 
 
+async def test_a_letter_that_can_not_be_read_keeps_no_other_from_being_sent(
+    people: People, tmp_path: Path, database_url: str
+) -> None:
+    """It is given up, and told with its reason; of another run's nothing is late."""
+    damaged = await waiting(people, tmp_path, notify=["email"])
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute("UPDATE devfix.outbox SET arguments = '\\x28b52ffd00', due_at = now() - interval '1 hour'")
+    whole = await waiting(people, tmp_path, notify=["email"])
+    assert await send_due(damaged.services) == 1
+    assert await send_due(damaged.services) == 0
+    (letter,) = await letters(damaged)
+    assert letter.state == "given_up"
+    assert letter in await damaged.services.outbox.troubled()
+    assert f"message {letter.call_id} of run {damaged.run_id[:8]}" in (letter.trouble or "")
+    assert [letter.state for letter in await letters(whole)] == ["settled"]
+
+
 async def test_a_message_that_arrives_after_it_was_missed_is_not_sent_again(
     people: People, tmp_path: Path, database_url: str
 ) -> None:
