@@ -16,6 +16,7 @@ from state.agent_state import DELTA_SNAPSHOT_EVERY
 from state.settings import Settings
 
 TABLES = ("checkpoints", "checkpoint_blobs", "checkpoint_writes", "steps")
+TRACE = "trace"
 LANGGRAPH_DEFAULT = 100
 """DeltaChannel's own snapshot frequency."""
 LOADS = 5
@@ -33,6 +34,8 @@ class Stored(BaseModel):
     stored_bytes: int
     stored_to_raw: float
     tables: dict[str, int]
+    trace_bytes: int
+    """The record of a call in each step, which the peer does not keep; not in `stored_bytes`."""
     load_ms: Spread
     """`aget_state` of the newest checkpoint."""
 
@@ -98,6 +101,7 @@ async def _stored(settings: Settings, bench: Bench, steps: int, size: int, every
     loads = [await bench.load(run.config, every=every) for _ in range(LOADS)]
     if {messages for _, messages in loads} != {steps}:
         raise RuntimeError(f"{bench.name} gave {loads[0][1]} of {steps} messages back")
+    trace_bytes = tables.pop(TRACE, 0)
     raw, stored = steps * size, sum(tables.values())
     return Stored(
         saver=bench.name,
@@ -107,6 +111,7 @@ async def _stored(settings: Settings, bench: Bench, steps: int, size: int, every
         stored_bytes=stored,
         stored_to_raw=ratio(stored, raw),
         tables=tables,
+        trace_bytes=trace_bytes,
         load_ms=Spread.of([milliseconds for milliseconds, _ in loads], digits=1),
     )
 
@@ -114,7 +119,7 @@ async def _stored(settings: Settings, bench: Bench, steps: int, size: int, every
 async def _sizes(url: str, schema: str) -> dict[str, int]:
     async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
         sizes = {}
-        for table in TABLES:
+        for table in (*TABLES, TRACE):
             name = sql.Identifier(schema, table)
             cursor = await connection.execute("SELECT to_regclass(%s) IS NULL", (f"{schema}.{table}",))
             if (await cursor.fetchone()) == (True,):

@@ -49,6 +49,7 @@ async def test_storage_is_measured_on_both_savers(settings: Settings) -> None:
     (mine,), (peer,) = found.ours, found.peers
     assert set(mine.tables) == set(storage.TABLES)
     assert set(peer.tables) == set(storage.TABLES) - {"steps"}
+    assert mine.trace_bytes > peer.trace_bytes == 0
     assert mine.raw_bytes == peer.raw_bytes == 500
     assert mine.stored_bytes == sum(mine.tables.values())
 

@@ -50,6 +50,7 @@ def stored(saver: str, steps: int, size: int) -> storage.Stored:
         stored_bytes=size,
         stored_to_raw=ratio(size, steps),
         tables={},
+        trace_bytes=0,
         load_ms=Spread.of([1]),
     )
 
