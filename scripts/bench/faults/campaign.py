@@ -85,8 +85,8 @@ class Trial:
         """Honest turns before the fault."""
         self.killed_at = chance.randrange(min(self.row.asks or 1, 2))
         """The question, from the fault on, at which the process is killed, if it is."""
-        if self.row.group == "database":
-            self.killed_at = 0  # without its database it may end by itself before it asks a second one
+        if self.row.put_down:
+            self.killed_at = 0  # it may end by itself before it asks a second one
         if self.killed and "deadline_seconds" in self.row.limits:
             self.place = self.killed_at = 0  # so it may where its time is short
         self.folder = Path(tempfile.mkdtemp(dir=self.world.folder))

@@ -61,6 +61,8 @@ class Row:
     """What the model reads of it, sooner or later."""
     waits: float = 0.0
     """Seconds that pass at least before the model is asked again."""
+    put_down: bool = False
+    """Whether the fault may make a process put the run down, for the next one to go on with."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     limits: Mapping[str, float] = field(default_factory=dict)
     limits_a_turn: Mapping[str, float] = field(default_factory=dict)
@@ -461,6 +463,7 @@ _TOOLS: Final = [
         does("moody", mood="finds no room, once"),
         POST,
         asks=2,
+        put_down=True,
         told="there is room",
     ),
 ]
@@ -470,7 +473,7 @@ _TOOLS: Final = [
 
 
 def _database(name: str, *says: Answer, **more: Any) -> Row:
-    return Row(name=name, group="database", says=says, ends=DONE, **more)
+    return Row(name=name, group="database", says=says, ends=DONE, put_down=True, **more)
 
 
 _BLOWS: Final = {
