@@ -42,9 +42,12 @@ def own_home() -> Iterator[Path]:
 
 @pytest.fixture(scope="session", autouse=True)
 def interruptible() -> None:
-    """A shell starts what runs in its background with SIGINT ignored, and children would inherit that."""
+    """A shell starts what runs in its background with SIGINT ignored, and `nohup` with SIGHUP; children would inherit
+    that, but not a handler."""
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, lambda *_: None)
 
 
 @pytest.fixture(scope="session")

@@ -110,7 +110,7 @@ def test_a_worker_goes_on_with_what_is_queued_and_with_what_is_answered(cli: Cli
 
 def test_b80_a_killed_worker_is_replaced_by_another_one(cli: Cli) -> None:
     """B80: SIGKILL in the middle of a tool; nobody has to say anything for the run to go on."""
-    run_id = queued(cli, seconds=2)
+    run_id = queued(cli, seconds=6)  # longer than a worker takes to come up
     with cli.running("worker") as first:
         until_asleep(cli)
         with cli.running("worker") as second:
