@@ -318,14 +318,7 @@ SAFEGUARDS = (
         "one sender a letter",
         "a message that is being sent is sent by others too",
         "a_slow_receiver",
-        (
-            Edit(
-                OUTBOX,
-                "                if former is not None and not self._is_abandoned(former, row):\n"
-                "                    continue\n",
-                "",
-            ),
-        ),
+        (Edit(OUTBOX, ' if row["state"] == "due" or self._is_abandoned(row)), None)', "), None)"),),
     ),
     Safeguard(
         "a patch as a whole",
