@@ -316,6 +316,7 @@ def chunks(sizes: Iterable[tuple[str, int]]) -> Iterator[list[str]]:
 
 
 def verified(digest: str, data: bytes | None) -> bytes:
+    """The bytes, if they are those that the digest names. Raises ArtifactMissing."""
     if data is None or digest_of(data) != digest:
         raise _gone(digest)
     return data

@@ -177,7 +177,7 @@ def _effect(row: Mapping[str, Any] | None) -> Effect:
     if row is None:
         raise EffectRefused("the effect is not in the ledger")
     try:
-        receipt = None if row["receipt"] is None else _CODEC.loads(bytes(row["receipt"]))
+        receipt = None if row["receipt"] is None else _CODEC.loads(bytes(row["receipt"]), "its receipt")
         return Effect.model_validate({**row, "receipt": receipt})
     except (ValueError, DevfixError) as error:
         raise EffectRefused(
