@@ -312,7 +312,7 @@ async def _until_stopped(chunks: AsyncIterator[Any], attempt: Attempt) -> AsyncG
             await asyncio.wait({coming})
         await cast("Any", chunks).aclose()
     if attempt.overtaken:
-        raise Fenced(f"another attempt took run {short(attempt.run_id)} over; nothing this one did since was saved")
+        raise Fenced("another attempt holds this run now; nothing this one did since was saved")
 
 
 _END = object()

@@ -152,7 +152,7 @@ def test_a_frozen_worker_is_overtaken_and_goes_on_with_other_work_when_it_wakes(
             second.signal(signal.SIGTERM)
             assert second.end().code == 0
         first.signal(signal.SIGCONT)
-        first.until("another attempt took run")
+        first.until("another attempt holds this run now")
         cli.here("approve", run_id, "--detach")
         until(cli, run_id, "completed: done")
         first.signal(signal.SIGTERM)
