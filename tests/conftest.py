@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import tempfile
+import venv
 from collections.abc import AsyncIterator, Iterator
 from itertools import count
 from pathlib import Path
@@ -18,6 +19,7 @@ import pytest
 from state import embedded
 from state.database import Database
 from state.settings import Settings
+from tools.interpreter import find_interpreter
 
 TEMPLATE = "devfix_template"
 NUMBERS = count(1)
@@ -38,6 +40,22 @@ def own_home() -> Iterator[Path]:
         yield home
     asyncio.run(embedded.stop(home))
     shutil.rmtree(home, ignore_errors=True)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """What a repository without an environment is tested with: pytest and nothing else, whatever the machine's Python
+    has. Plugins found there would run in each of some hundred test commands."""
+    folder = tmp_path_factory.mktemp("python")
+    environment = folder / "environment"
+    venv.create(environment, symlinks=True)
+    interpreter = find_interpreter(folder, python=str(environment), cache=folder / "home" / "interpreters")
+    (offer,) = [place for place in interpreter.mounts if place.name.startswith("offer-")]
+    (packages,) = environment.glob("lib/python3*/site-packages")
+    shutil.copytree(offer, packages, dirs_exist_ok=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VIRTUAL_ENV", str(environment))
+        yield environment
 
 
 @pytest.fixture(scope="session", autouse=True)

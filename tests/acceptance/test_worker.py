@@ -30,19 +30,24 @@ def cli(database_url: str, tmp_path: Path) -> Cli:
 SLOW = """
 import time
 
+from calc import add
+
 
 def test_slow():
-    with open("/proc/self/comm", "w") as name:
-        name.write({name!r})
-    time.sleep({seconds})
+    if {always} or add(1, 2) != 3:
+        with open("/proc/self/comm", "w") as name:
+            name.write({name!r})
+        time.sleep({seconds})
 """
-"""A test that can be seen from outside while it sleeps: by the name of its process."""
+"""A test that can be seen from outside while it sleeps, by the name of its process; it does as long as the defect is
+there, or always."""
 
 
-def repository(cli: Cli, seconds: float) -> Path:
+def repository(cli: Cli, seconds: float, *, always: bool = False) -> Path:
     path = cli.repository()
     if seconds:
-        (path / "test_slow.py").write_text(SLOW.format(name=f"slow-{cli.folder.name[-8:]}", seconds=seconds))
+        slow = SLOW.format(name=f"slow-{cli.folder.name[-8:]}", seconds=seconds, always=always)
+        (path / "test_slow.py").write_text(slow)
     return path
 
 
@@ -183,7 +188,7 @@ def test_a_run_in_the_foreground_is_left_alone_while_it_lives_and_taken_over_whe
     """B75: a tool that takes longer than the lease is not started a second time."""
     with (
         cli.running("worker") as worker,
-        cli.running("run", repository(cli, 5), "--model", cli.script(FIX), "--json") as foreground,
+        cli.running("run", repository(cli, 5, always=True), "--model", cli.script(FIX), "--json") as foreground,
     ):
         worker.until("goes on with runs")
         until_asleep(cli)

@@ -26,6 +26,16 @@ SECONDS = 60.0
 
 CALC = "def add(a, b):\n    return a - b\n"
 TEST = "from calc import add\n\n\ndef test_add():\n    assert add(1, 2) == 3\n"
+SLOW = """
+import time
+
+from calc import add
+
+
+def test_slow():
+    if add(1, 2) != 3:
+        time.sleep({seconds})
+"""
 FIX = [
     {
         "content": "The sign is wrong.",
@@ -58,14 +68,13 @@ class Cli:
         }
 
     def repository(self, name: str = "calc", *, seconds: float = 0.0) -> Path:
-        """A new folder with a defect; its tests take so many seconds."""
+        """A new folder with a defect; its tests take so many seconds as long as the defect is there."""
         path = self.folder / f"{name}-{time.monotonic_ns()}"
         path.mkdir()
         (path / "calc.py").write_text(CALC)
         (path / "test_calc.py").write_text(TEST)
         if seconds:
-            slow = f"import time\n\n\ndef test_slow():\n    time.sleep({seconds})\n"
-            (path / "test_slow.py").write_text(slow)
+            (path / "test_slow.py").write_text(SLOW.format(seconds=seconds))
         return path
 
     def script(self, turns: Sequence[Any]) -> str:

@@ -355,7 +355,7 @@ async def test_a_test_that_waits_for_ever_is_located(run: Run) -> None:
             def test_never(): ready(0)
             """,
     }
-    result = await run(files, locate=True, timeout=8.0)
+    result = await run(files, locate=True, timeout=4.0)
     assert result.content.startswith("failed: 2 passed, 1 failed"), result.content
     assert result.facts["failing"] == ["test_wait.py::test_soon"]
     assert "Timeout at wait.py:" in result.content
@@ -369,7 +369,7 @@ async def test_of_tests_that_all_hang_some_are_named_and_the_rest_counted(run: R
         "test_work.py": "import pytest\nfrom work import work\n\n\n"
         "@pytest.mark.parametrize('n', range(20))\ndef test_work(n):\n    work()\n",
     }
-    result = await run(files, locate=True, timeout=8.0)
+    result = await run(files, locate=True, timeout=4.0)
     assert result.facts["outcome"] == "failed", result.content
     assert "test_work.py::test_work[0]" in result.facts["failing"]
     assert result.facts["tests"] == 20
@@ -381,7 +381,7 @@ async def test_a_hang_before_the_first_test_is_a_timeout(run: Run, imported_by: 
     """At import, by a test file or by pytest's own start: a timeout, with the line where that can be seen."""
     files = {"slow.py": "import time\n\ntime.sleep(600)\n", "test_slow.py": "def test_slow():\n    pass\n"}
     files[imported_by] = "import slow\n\n\ndef test_slow():\n    pass\n"
-    result = await run(files, locate=True, timeout=8.0)
+    result = await run(files, locate=True, timeout=4.0)
     assert result.facts["outcome"] == "timeout", result.content
     assert "while the tests were collected" in result.content
     assert ("(at slow.py:3)" in result.content) == (imported_by == "test_slow.py")
@@ -391,7 +391,7 @@ async def test_a_suite_that_is_longer_than_the_limit_is_a_timeout(run: Run) -> N
     """Each test ends: none is taken for one that hangs."""
     files = {"test_long.py": "import pytest, time\n\n\n@pytest.mark.parametrize('n', range(40))\n"
              "def test_long(n):\n    time.sleep(0.5)\n"}  # fmt: skip
-    result = await run(files, locate=True, timeout=6.0)
+    result = await run(files, locate=True, timeout=4.0)
     assert (result.facts["outcome"], result.facts["failing"]) == ("timeout", []), result.content
 
 
