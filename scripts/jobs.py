@@ -19,11 +19,17 @@ SHIPPED: Mapping[str, Job] = {REPAIR.name: REPAIR}
 def known_jobs(settings: Settings, jobs: Mapping[str, Job] = SHIPPED) -> tuple[Settings, Mapping[str, Job]]:
     """The jobs by name, and the settings with the name of the job that runs are started as.
 
-    Raises Refused where the setting names nothing that can be imported, or nothing that is a job.
+    Raises Refused where the setting names nothing that can be imported, nothing that is a job, or one whose name is
+    taken.
     """
     if ":" not in settings.job:
         return settings, jobs
     job = _imported(settings.job)
+    if jobs.get(job.name, job) is not job:
+        raise Refused(
+            f"the job {settings.job} (DEVFIX_JOB=module:job) is named {job.name}, as one that DevFix brings; runs are "
+            "resumed by their job's name, so give it another one"
+        )
     return settings.model_copy(update={"job": job.name}), {**jobs, job.name: job}
 
 

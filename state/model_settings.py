@@ -6,7 +6,6 @@ are given by the name of an environment variable, as in `state.outward`.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -14,7 +13,6 @@ from typing import Annotated, Any, Final
 from pydantic import (
     AfterValidator,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     ValidationInfo,
@@ -23,26 +21,13 @@ from pydantic import (
 )
 
 from state.outward import HttpUrl, Variable, without_credentials
+from state.variables import FROM_JSON, LISTED
 
 OPENAI: Final = "openai:"
 """How the names of those models begin that are reached at an endpoint."""
 CONTEXT_TOKENS: Final = 120_000
 """The window of most hosted models, a little less than 128 K; a longer conversation is made to fit."""
 _PROXIES: Final = ("http://", "https://", "socks5://", "socks5h://")
-
-
-def _object(given: Any) -> Any:
-    """In the environment an object is written as JSON."""
-    if not isinstance(given, str):
-        return given
-    try:
-        return json.loads(given)
-    except ValueError:
-        raise ValueError("it is not a JSON object") from None
-
-
-def _listed(given: Any) -> Any:
-    return [each.strip() for each in given.split(",") if each.strip()] if isinstance(given, str) else given
 
 
 def _proxy(url: str) -> str:
@@ -61,8 +46,8 @@ def _full(path: Path) -> Path:
 
 
 FullPath = Annotated[Path, AfterValidator(_full)]
-Headers = Annotated[dict[str, str], BeforeValidator(_object)]
-HeaderVariables = Annotated[dict[str, Variable], BeforeValidator(_object)]
+Headers = Annotated[dict[str, str], FROM_JSON]
+HeaderVariables = Annotated[dict[str, Variable], FROM_JSON]
 ProxyUrl = Annotated[str, AfterValidator(_proxy)]
 
 
@@ -113,9 +98,9 @@ class ModelSettings(BaseModel):
 
     model: str | None = None
     """`search-repair`, `scripted:FILE`, `recorded:RUN` or `openai:NAME`; without it the job's own default."""
-    fallback_models: Annotated[list[str], BeforeValidator(_listed)] = []
+    fallback_models: Annotated[list[str], LISTED] = []
     """Who is asked, in this order, where that model does not answer; separated by commas in the environment."""
-    models: Annotated[dict[str, EndpointSettings], BeforeValidator(_object)] = {}
+    models: Annotated[dict[str, EndpointSettings], FROM_JSON] = {}
     """What is different for one model, by its name."""
 
     model_base_url: HttpUrl | None = None

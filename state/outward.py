@@ -6,11 +6,12 @@ stand in no setting, so that they reach no state, trace or log.
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, Field, ValidationInfo, field_validator
+
+from state.variables import FROM_JSON, LISTED
 
 Channel = Literal["email", "webhook", "ticket"]
 TicketShape = Literal["roundup", "plain"]
@@ -69,7 +70,7 @@ class OutwardSettings(BaseModel):
     ticket_token_env: Variable | None = None
     ticket_title_field: str = "title"
     ticket_body_field: str = "body"
-    ticket_fields: dict[str, Any] = {}
+    ticket_fields: Annotated[dict[str, Any], FROM_JSON] = {}
     """What else each ticket gets, as a JSON object: project, labels, priority."""
     ticket_search_url: HttpUrl | None = None
     """For the plain shape: where tickets are looked for, with `{title}` in it. Without it, at most once."""
@@ -99,13 +100,8 @@ class OutwardSettings(BaseModel):
 
     notify_email: Address | None = None
     """Who is told by e-mail."""
-    notify: list[Channel] = []
+    notify: Annotated[list[Channel], LISTED] = []
     """By what DevFix itself tells of runs that wait or end; separated by commas in the environment."""
-
-    @field_validator("notify", mode="before")
-    @classmethod
-    def _separated(cls, given: Any) -> Any:
-        return [each.strip() for each in given.split(",") if each.strip()] if isinstance(given, str) else given
 
     @field_validator("notify")
     @classmethod
@@ -119,16 +115,6 @@ class OutwardSettings(BaseModel):
             if missing := [name for name in needed[channel] if others.data.get(name) is None]:
                 raise ValueError(f"{channel} needs {' and '.join(missing)} too")
         return given
-
-    @field_validator("ticket_fields", mode="before")
-    @classmethod
-    def _object(cls, given: Any) -> Any:
-        if not isinstance(given, str):
-            return given
-        try:
-            return json.loads(given)
-        except ValueError:
-            raise ValueError("it is not a JSON object") from None
 
     @property
     def mails(self) -> bool:

@@ -142,6 +142,10 @@ def usable_settings() -> Usable:
     for name, each in wrong.items():
         field = ".".join(map(str, each["loc"]))
         where = f"DEVFIX_{name.upper()}" if name in in_environment else f"{field} in {path}"
-        why = "does not exist" if each["type"] == "extra_forbidden" else f"is not valid: {each['msg']}"
+        why = (
+            "does not exist"
+            if each["type"] == "extra_forbidden"
+            else f"is not valid: {each['msg'].removeprefix('Value error, ')}"
+        )
         complaints.append(f"the setting {where} {why}")
     return Usable(Settings(**{name: value for name, value in values.items() if name not in wrong}), complaints)

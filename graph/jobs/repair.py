@@ -285,7 +285,7 @@ def _observe_tests(state: AgentState, work: RepairWork, facts: Mapping[str, Json
         sandbox_level=_count(facts.get("sandbox_level")) or None,
     )
     work.failing = seen.failing
-    completed = [] if seen.out_of_reach else [REPRODUCE]
+    completed = [] if seen.out_of_reach or seen.outcome == "passed" else [REPRODUCE]
     if facts.get("call") == "opening":
         work.opening, work.failed_at_first = seen, seen.failing
     if facts.get("fresh"):

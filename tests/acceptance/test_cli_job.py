@@ -83,6 +83,13 @@ def test_a_job_that_is_none_is_refused(cli: Cli, tmp_path: Path, job: str, told:
     assert "Traceback" not in refused.err
 
 
+TAKEN = """
+from dataclasses import replace
+from tests.jobs.refund import REFUND
+JOB = replace(REFUND, name="repair")
+"""
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
@@ -91,6 +98,7 @@ def test_a_job_that_is_none_is_refused(cli: Cli, tmp_path: Path, job: str, told:
             "from dataclasses import replace\nfrom tests.jobs.refund import REFUND\nJOB = replace(REFUND, toolbox=[])",
             "Toolbox.of",
         ),
+        (TAKEN, "give it another one"),
     ],
 )
 def test_a_job_with_a_mistake_is_refused(cli: Cli, text: str, told: str) -> None:

@@ -375,9 +375,10 @@ async def test_a_history_from_another_provider_is_sent_in_this_ones_form(put: Pu
     assert content in ("I see", [{"type": "text", "text": "I see"}])
 
 
-def test_the_settings_come_from_the_environment_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Names with commas between, a table as JSON; what does not fit is named."""
-    monkeypatch.setenv("DEVFIX_FALLBACK_MODELS", "openai:a, openai:b")
+@pytest.mark.parametrize("names", ["openai:a, openai:b", '["openai:a", "openai:b"]'])
+def test_the_settings_come_from_the_environment_too(monkeypatch: pytest.MonkeyPatch, names: str) -> None:
+    """Names with commas between or as JSON, a table as JSON; what does not fit is named."""
+    monkeypatch.setenv("DEVFIX_FALLBACK_MODELS", names)
     monkeypatch.setenv("DEVFIX_MODELS", '{"openai:b": {"base_url": "http://127.0.0.1:8000/v1"}}')
     settings = read_settings()
     assert settings.fallback_models == ["openai:a", "openai:b"]
@@ -385,6 +386,14 @@ def test_the_settings_come_from_the_environment_too(monkeypatch: pytest.MonkeyPa
     assert settings.endpoint("openai:a").base_url is None
     monkeypatch.setenv("DEVFIX_MODELS", '{"openai:b": {"base_ulr": "x"}}')
     with pytest.raises(Refused, match="the setting DEVFIX_MODELS"):
+        read_settings()
+
+
+@pytest.mark.parametrize("name", ["FALLBACK_MODELS", "NOTIFY", "MODELS", "TICKET_FIELDS"])
+def test_json_that_is_none_is_told(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Not taken for a name that begins with a bracket."""
+    monkeypatch.setenv(f"DEVFIX_{name}", '["openai:a"')
+    with pytest.raises(Refused, match=f"the setting DEVFIX_{name} is not valid: it is not valid JSON$"):
         read_settings()
 
 

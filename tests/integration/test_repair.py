@@ -126,6 +126,8 @@ async def test_already_green_is_nothing_to_do(driver: Driver, repository: Path) 
     ended = await repair(driver, repository, "hm")
     assert str(ended.standing) == "completed: nothing_to_do"
     assert [call.kind for call in await driver.services.trace.of(driver.run_id)] == ["tool"]
+    assert ended.report is not None
+    assert ended.report["done"] == []
 
 
 @pytest.mark.parametrize(
