@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import TypeVar
 
 from langgraph.runtime import RunControl
 
@@ -15,6 +16,11 @@ from state.runs import Claim, Runs
 from tools.warm import Warm
 
 _log = logging.getLogger(__name__)
+_Result = TypeVar("_Result")
+
+
+class Stopped(Exception):
+    """The attempt was stopped from outside, and what it awaited has been cancelled."""
 
 
 class Attempt:
@@ -33,7 +39,7 @@ class Attempt:
         self.run_id = run_id
         self.claim = claim
         self.control = control
-        self.stopped = asyncio.Event()
+        self.stopped = False
         self.cancelled_by: str | None = None
         self.overtaken = False
         self.unknown: list[str] = []
@@ -46,6 +52,7 @@ class Attempt:
         self._saved = saved
         self._heartbeat_seconds = heartbeat_seconds
         self._lap = time.monotonic()
+        self._awaiting: asyncio.Timeout | None = None
 
     @property
     def epoch(self) -> int:
@@ -73,9 +80,32 @@ class Attempt:
             raise
         del self.under_way[call_id]
 
+    async def unless_stopped(self, begin: Callable[[], Awaitable[_Result]]) -> _Result:
+        """What it begins, awaited in the task that asks. Raises Stopped, with nothing begun, where the attempt was
+        stopped before; when it is stopped meanwhile, once what was begun has been cancelled."""
+        if self.stopped:
+            raise Stopped
+        awaiting = asyncio.timeout(None)
+        try:
+            async with awaiting:
+                self._awaiting = awaiting
+                return await begin()
+        except TimeoutError:
+            if awaiting.expired():
+                raise Stopped from None
+            raise
+        finally:
+            self._awaiting = None
+
+    def stop(self) -> None:
+        """Cancel what it awaits, and begin nothing any more."""
+        self.stopped = True
+        if self._awaiting is not None and not self._awaiting.expired():
+            self._awaiting.reschedule(0.0)
+
     async def keep_alive(self) -> None:
         """Beat until the attempt ends, is cancelled by a person, or is overtaken by another."""
-        while not self.stopped.is_set():
+        while not self.stopped:
             await asyncio.sleep(self._heartbeat_seconds)
             try:
                 beat = await self._runs.beat(self.run_id, self.epoch)
@@ -85,4 +115,4 @@ class Attempt:
             self.overtaken = not beat.held
             self.cancelled_by = beat.cancel_requested_by
             if self.overtaken or self.cancelled_by:
-                self.stopped.set()
+                self.stop()

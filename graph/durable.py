@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import contextvars
 import logging
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
+from functools import partial
 from typing import Any, cast
 
 from langchain_core.runnables import RunnableConfig
@@ -21,7 +21,7 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import RunControl
 from langgraph.types import Command, StateSnapshot
 
-from graph.attempt import Attempt
+from graph.attempt import Attempt, Stopped
 from graph.report import report_on_error, report_on_state
 from graph.services import Services
 from state.agent_state import Report, RunInput
@@ -178,7 +178,7 @@ class DurableGraph(CompiledStateGraph):  # type: ignore[type-arg]
             error = raised
             raise
         finally:
-            attempt.stopped.set()
+            attempt.stop()
             beating.cancel()
             await _shielded(self._settle(attempt, config, error))
 
@@ -293,33 +293,17 @@ def _is_users_cancel(error: BaseException | None) -> bool:
 
 async def _until_stopped(chunks: AsyncIterator[Any], attempt: Attempt) -> AsyncGenerator[Any, None]:
     """The chunks, until the attempt is stopped from outside; what runs then is cancelled."""
-    context = contextvars.copy_context()
-    stopped = asyncio.create_task(attempt.stopped.wait())
-    coming: asyncio.Task[Any] | None = None
-    try:
-        while True:
-            coming = asyncio.get_running_loop().create_task(_next(chunks), context=context)
-            await asyncio.wait({coming, stopped}, return_when=asyncio.FIRST_COMPLETED)
-            if not coming.done():
-                break
-            if (chunk := coming.result()) is _END:
-                return
-            yield chunk
-    finally:
-        stopped.cancel()
-        if coming is not None and not coming.done():
-            coming.cancel()
-            await asyncio.wait({coming})
-        await cast("Any", chunks).aclose()
-    if attempt.overtaken:
-        raise Fenced("another attempt holds this run now; nothing this one did since was saved")
+    following = partial(anext, chunks, _END)
+    async with aclosing(cast("AsyncGenerator[Any, None]", chunks)):
+        try:
+            while (chunk := await attempt.unless_stopped(following)) is not _END:
+                yield chunk
+        except Stopped:
+            if attempt.overtaken:
+                raise Fenced("another attempt holds this run now; nothing this one did since was saved") from None
 
 
 _END = object()
-
-
-async def _next(chunks: AsyncIterator[Any]) -> Any:
-    return await anext(chunks, _END)
 
 
 async def _shielded(settling: Any) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
+import zlib
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -22,9 +24,7 @@ AGAIN = [{"content": "", "tool_calls": [{"name": "run_tests", "args": {}}]}, *FI
 @pytest.fixture
 def cli(database_url: str, tmp_path: Path) -> Cli:
     """A database of the test's own: a worker takes whatever is queued."""
-    made = Cli(tmp_path, database_url)
-    made.environment["DEVFIX_LEASE_SECONDS"] = "3"
-    return made
+    return Cli(tmp_path, database_url)
 
 
 SLOW = """
@@ -46,9 +46,14 @@ there, or always."""
 def repository(cli: Cli, seconds: float, *, always: bool = False) -> Path:
     path = cli.repository()
     if seconds:
-        slow = SLOW.format(name=f"slow-{cli.folder.name[-8:]}", seconds=seconds, always=always)
+        slow = SLOW.format(name=name_of_slow(cli), seconds=seconds, always=always)
         (path / "test_slow.py").write_text(slow)
     return path
+
+
+def name_of_slow(cli: Cli) -> str:
+    """At most 15 characters, and no other's: the same tests may run beside these."""
+    return f"slow-{zlib.crc32(f'{os.getpid()} {cli.folder}'.encode()):08x}"
 
 
 def queued(cli: Cli, *, seconds: float = 0.0, turns: Any = FIX) -> str:
@@ -70,7 +75,7 @@ def until(cli: Cli, run_id: str, wanted: str, *, seconds: float = SECONDS) -> An
 def until_asleep(cli: Cli, asleep: bool = True) -> None:
     """Wait until a run's tests are in the middle of the slow one; or until none are."""
     deadline = time.monotonic() + SECONDS
-    while (f"slow-{cli.folder.name[-8:]}" in names_of_processes()) != asleep:
+    while (name_of_slow(cli) in names_of_processes()) != asleep:
         assert time.monotonic() < deadline, "the tests did not begin, or end"
         time.sleep(0.02)
 
@@ -147,6 +152,7 @@ def test_b85_a_run_whose_worker_died_between_two_steps_keeps_no_other_waiting(cl
 
 def test_a_frozen_worker_is_overtaken_and_goes_on_with_other_work_when_it_wakes(cli: Cli) -> None:
     """SIGSTOP past the lease, SIGCONT: its attempt was fenced, and the worker is as good as before."""
+    cli.environment["DEVFIX_LEASE_SECONDS"] = "3"
     run_id = queued(cli, seconds=2)
     with cli.running("worker") as first:
         until_asleep(cli)
@@ -186,6 +192,7 @@ def test_sigterm_puts_runs_down_and_the_next_worker_goes_on(cli: Cli, signals: i
 
 def test_a_run_in_the_foreground_is_left_alone_while_it_lives_and_taken_over_when_it_dies(cli: Cli) -> None:
     """B75: a tool that takes longer than the lease is not started a second time."""
+    cli.environment["DEVFIX_LEASE_SECONDS"] = "3"
     with (
         cli.running("worker") as worker,
         cli.running("run", repository(cli, 5, always=True), "--model", cli.script(FIX), "--json") as foreground,

@@ -62,7 +62,7 @@ class Cli:
             "DEVFIX_HOME": str(self.home),
             "DEVFIX_DATABASE_URL": database_url,
             "DEVFIX_HEARTBEAT_SECONDS": "0.5",
-            "DEVFIX_LEASE_SECONDS": "5",
+            "DEVFIX_LEASE_SECONDS": "30",  # no test waits for it that does not set a shorter one
             "DEVFIX_TOOL_RETRIES": "0",
             "PYTHONPATH": str(Path(__file__).parents[2]),
         }
