@@ -25,6 +25,11 @@ TEMPLATE = "devfix_template"
 NUMBERS = count(1)
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are processors: a good part of the tests' time is waiting."""
+    return (os.cpu_count() or 1) + 1
+
+
 def database_named(server_url: str, name: str) -> str:
     return urlunsplit(urlsplit(server_url)._replace(path=f"/{name}"))
 

@@ -185,7 +185,7 @@ def test_a_bug_is_one_line_and_a_file_with_the_trace(cli: Cli) -> None:
 
 def test_a_heartbeat_that_is_longer_than_the_lease_is_refused(cli: Cli) -> None:
     """Every run would be taken for frozen between two beats."""
-    ended = cli("runs", DEVFIX_HEARTBEAT_SECONDS="5")
+    ended = cli("runs", DEVFIX_HEARTBEAT_SECONDS="5", DEVFIX_LEASE_SECONDS="5")
     assert ended.code == 2, ended
     assert "heartbeat_seconds (5) must be less than lease_seconds (5)" in ended.err
 

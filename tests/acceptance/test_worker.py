@@ -247,7 +247,7 @@ def test_a_run_that_kills_its_workers_is_given_up_and_may_be_resumed(cli: Cli) -
 
 def test_an_expired_approval_wakes_a_worker(cli: Cli) -> None:
     """Nobody has to answer for the run to say that nobody did."""
-    cli.environment["DEVFIX_APPROVAL_TTL_SECONDS"] = "1"
+    cli.environment |= {"DEVFIX_APPROVAL_TTL_SECONDS": "1", "DEVFIX_LEASE_SECONDS": "3"}  # so often a worker looks
     run_id = queued(cli)
     with cli.running("worker"):
         until(cli, run_id, "waiting: escalation")
