@@ -90,10 +90,12 @@ class Attempt:
             async with awaiting:
                 self._awaiting = awaiting
                 return await begin()
-        except TimeoutError:
-            if awaiting.expired():
-                raise Stopped from None
-            raise
+        except Exception as error:
+            if not awaiting.expired():
+                raise
+            if not isinstance(error, TimeoutError):
+                _log.warning("run %s: while it was being stopped: %s: %s", self.run_id, type(error).__name__, error)
+            raise Stopped from error
         finally:
             self._awaiting = None
 

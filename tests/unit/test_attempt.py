@@ -37,6 +37,23 @@ async def test_what_it_awaits_is_cancelled_and_ends_before_it_is_told(attempt: A
     assert ended == ["cleaned up"]
 
 
+async def test_what_breaks_while_it_is_cancelled_is_told_and_no_end_of_the_run(
+    attempt: Attempt, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was stopped; that its connection broke at the same moment changes nothing of that."""
+
+    async def work() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            raise ConnectionError("gone")
+
+    asyncio.get_running_loop().call_later(0.01, attempt.stop)
+    with pytest.raises(Stopped):
+        await attempt.unless_stopped(work)
+    assert "while it was being stopped: ConnectionError: gone" in caplog.text
+
+
 async def test_nothing_begins_once_it_is_stopped(attempt: Attempt) -> None:
     """Not even as far as its first wait."""
     begun: list[str] = []
