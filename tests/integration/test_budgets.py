@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -237,12 +236,13 @@ async def test_the_deadline_holds_in_the_middle_of_a_tools_call(driver: Driver) 
     """It is cut off and has no result; the report and the trace name it. With more time it is made again, and the model
     is not asked for it twice."""
     turns = [
-        calls(("look", {"what": "sea", "seconds": 1.5}), ("look", {"what": "sky"})),
+        calls(("look", {"what": "sea", "seconds": 4.0}), ("look", {"what": "sky"})),
         calls(("look", {"what": "all"})),
     ]
-    began = time.monotonic()
-    run = await driver.start(turns, deadline_seconds=0.5)
-    assert (str(run.standing), time.monotonic() - began < 1.4) == ("failed: deadline", True)
+    run = await driver.start(turns, deadline_seconds=1.0)
+    assert str(run.standing) == "failed: deadline"
+    _, cut = await tool_calls(driver)
+    assert cut.seconds < 4.0
     assert run.report is not None
     assert "look (" in str(run.report["summary"])
     assert "was stopped before it ended" in str(run.report["left"])
